@@ -74,7 +74,7 @@ class Sizes(NamedTuple):
 
     @property
     def head(self) -> int:
-        """Bytes before the first block."""
+        """The number of bytes before the first block."""
         per_block = self.block_tokens * _TOKEN.itemsize + _SIZE.itemsize + HASH
         return START + self.json_bytes + self.blocks * per_block
 
@@ -91,7 +91,7 @@ class PrefixHeader:
     model        the name of the model that computed the blocks
     computed_by  all that the blocks' bits depend on besides the tokens: name -> value
     block_tokens how many tokens each block has
-    token_ids    those of all blocks, concatenated
+    token_ids    the token ids of all blocks, concatenated
     block_bytes, digests  size and SHA-256 of each block
     text         the saved text, which may be longer than its whole blocks; None if token ids were
                  saved
@@ -239,7 +239,7 @@ class PrefixReader:
     def has(self, place: int, memory: Memory) -> bool:
         """Whether a block's hash is that of the first bytes of this memory.
 
-        The bytes after them are of windows and states, which the file has only at the text's end.
+        Later bytes belong to windows and states, which the file has only at the text's end.
         """
         left, digest = self.head.block_bytes[place], sha256()
         for piece in memory:

@@ -2,8 +2,8 @@
 
 A method is declared once, here: a function over ``BaseLLM`` that makes requests for the engine, or
 a function over ``SyncLLM``. ``api/text_reader.py`` makes it a method of LLM and AsyncLLM, and the
-server calls the function itself. A module is imported when it is first used: all of them would be a
-quarter of a start.
+server calls the function itself. Each module is imported when it is first used: to import them all
+would take a quarter of the time of a start.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Decides among given answers: the probability of each whole answer, among all of them.
+"""Decides among given answers, by the probability of each whole answer among all answers.
 
-Rankings and users' questions are scored alike: an answer's tokens, its end, and the space that a
-template writes before it.
+Rankings and users' questions are scored alike: by an answer's tokens, its end, and the space that a
+template writes before the answer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ _PROBE = "7"
 class PromptAnswers:
     """A prompt and its possible answers.
 
-    texts    of the answers
+    texts    the texts of the answers
     answers  the tokens of each answer
     ends     tokens each of which may end an answer; (): the end of an answer is not scored
     """
@@ -69,8 +69,9 @@ class PromptAnswers:
 class AnswerChances:
     """How likely each answer to a question is.
 
-    logprobs       of each whole answer, in nats; with ``ends``, the sum over all of them
-    probabilities  of each answer among all
+    logprobs       log-probability of each whole answer, in nats; with ``ends``, of the answer with
+                   any of its ends
+    probabilities  probability of each answer among all answers
     covered        the probability that the model gives one of these answers
     ways           the likelihoods of each answer, one with each of its ends
     """
@@ -98,7 +99,10 @@ class QuestionReader:
     def read(
         self, messages: "Iterable[Message]", answers: Mapping[str, str], before: str
     ) -> PromptAnswers:
-        """Read a conversation and answers: text -> name in errors. before: the prompt's name."""
+        """Read a conversation and answers.
+
+        answers: text -> the answer's name in errors; before: the prompt's name in errors
+        """
         prompt = self._llm.chat_ids(messages, enable_thinking=False)
         answer_ids = []
         for text, name in answers.items():
@@ -125,7 +129,7 @@ def weighing(
 def decide(
     llm: "BaseLLM", messages: "Iterable[Message]", answers: Sequence[str], *, adapter: str = ""
 ) -> PrefillTask[LookUpReader, AnswerChances]:
-    """How likely each of some whole answers to a conversation is, among all of them.
+    """Return how likely each whole answer to a conversation is, among the given answers.
 
     messages: as for chat, with enable_thinking=False
     answers: two texts or more, of which each is scored with the end of the model's turn

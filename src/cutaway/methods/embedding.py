@@ -75,9 +75,9 @@ class Embeddings:
 
 @contextmanager
 def naming(place: Callable[[int], str]) -> Iterator[None]:
-    """Rename texts[3] in errors to the caller's own name of that text.
+    """Rename a text in errors, such as texts[3], to the caller's own name of the text.
 
-    place: returns the name for a text's index; its first field names all texts
+    place: returns the name for a text's index; the first part of a name stands for all texts
     """
     try:
         yield
@@ -90,7 +90,7 @@ def naming(place: Callable[[int], str]) -> Iterator[None]:
 
 @lru_cache
 def request_parts(decoder: Embed) -> dict[str, Any]:
-    """The fields of a request, checked once for all texts."""
+    """Return the fields of a request, which are checked once for all texts."""
     sampling = SamplingParams(temperature=0, seed=0)
     template = Request(prompt_token_ids=(), decoder=decoder, sampling=sampling)
     return {field.name: getattr(template, field.name) for field in fields(template)}
@@ -135,8 +135,8 @@ def embed(
     "document"); "" for none, None for the files' own default
     task: a task for which the model's folder has an adapter (jina v3: "retrieval.query", …). The
     adapter is used, and the task's instruction is the prompt if none is given. None for no task
-    normalize: to length 1; None takes the setting of the files, else True
-    dimensions: keep only the first numbers
+    normalize: scale vectors to length 1; None takes the setting of the files, else True
+    dimensions: how many numbers of a vector to keep, from the first on; None keeps all
     truncate: cut a text that is too long for the model; otherwise it is an InputError
     adapter: the name of a loaded adapter, as for generate
     """
@@ -217,7 +217,7 @@ def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
 
 
 def _normalization(llm: "BaseLLM", normalize: bool | None) -> tuple[bool, str]:
-    """Return whether vectors get length 1, and the source of that."""
+    """Return whether vectors are scaled to length 1, and the source of that setting."""
     if normalize is not None:
         return normalize, "asked"
     in_files = llm.model.pooling.normalize
@@ -234,7 +234,7 @@ def prompts_of(llm: "BaseLLM") -> tuple[str | None, str | None]:
 class FramedTexts:
     """Texts as token ids, with the tokens that the model's files put around each.
 
-    name: of the prompt in front of them; "" for none
+    name: the name of the prompt in front of the texts; "" for none
     max_tokens: how many tokens of a text are read; longest: how many the model itself can read
     """
 
@@ -246,9 +246,9 @@ class FramedTexts:
         *,
         truncate: bool,
     ) -> None:
-        """prompt: its name; None takes the task's or the files' own. InputError for other names.
+        """Take the prompt and the task by their names; InputError for unknown names.
 
-        task: a task of the model
+        prompt: None takes the task's own prompt or the files' own; task: a task of the model
         """
         self._llm, self._limits, self._truncate = llm, limits_of(llm.model), truncate
         self._settings = settings = llm.model.pooling

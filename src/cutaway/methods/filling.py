@@ -58,7 +58,7 @@ class FillCandidate(NamedTuple):
         return self.token_ids[0] if len(self.token_ids) == 1 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return a value for JSON."""
         ids = {"token_id": self.token_id, "token_ids": list(self.token_ids)}
         return ids | {"token": self.token, "text": self.text, "score": self.score}
 
@@ -121,7 +121,7 @@ def fill(
 ) -> Filled:
     """Find candidates for each mask of a text: [MASK], or the model's own mask token.
 
-    A bidirectional model predicts them; for a causal model they follow by Bayes' rule.
+    A bidirectional model predicts the candidates; for a causal model they follow by Bayes' rule.
     top: candidates returned for each mask; targets: only these texts, each scored as a whole
     candidates: how many Bayes' rule considers, and the beam width for several masks together
     adapter: the name of a loaded adapter, as for generate
@@ -200,7 +200,7 @@ def fill_masked(
 
 
 def _pieces(llm: SyncLLM, target: str, before: str) -> Ids:
-    """Return a target's tokens, with a leading space if the mask token absorbs the one before."""
+    """Return a target's tokens, with a leading space if the mask absorbs the space before it."""
     tokenizer, mask = llm.tokenizer, llm.tokenizer.mask_id
     assert mask is not None
     with_space, without_space = (
@@ -382,7 +382,10 @@ class _BeamSearch:
     def extend_beams(
         self, beams: Sequence[_Beam], width: int, targets: Sequence[Ids], *, spaced: bool
     ) -> list[_Beam]:
-        """Return the ``width`` best beams with one more mask filled, and each beam's targets."""
+        """Return the ``width`` best beams with one more mask filled.
+
+        Each beam filled with each of the targets is returned, too.
+        """
         best: list[tuple[float, int, int]] = []  # minus the weight, the beam's index, the token
         target_beams: list[_Beam] = []
         logprobs: dict[int, dict[int, float]] = {}

@@ -19,7 +19,7 @@ from cutaway.sampling.fixed_math import log_sum_exp
 
 @dataclass(frozen=True, slots=True)
 class ConstraintEstimate:
-    """Estimates from n texts, natural logarithms.
+    """Estimates from n texts. Logarithms are natural.
 
     log_probability  ln P(grammar), where P is the probability that the model, drawing with the same
                      chain but without the constraint, keeps to it for these texts: ln E[w]
@@ -55,10 +55,10 @@ def estimate(neg_log_z: Sequence[float]) -> ConstraintEstimate:
 
 
 def constraint_estimate(samples: Sequence[Completion]) -> ConstraintEstimate | None:
-    """Return the estimate from a request's samples, or from the aligned one; None without one.
+    """Return the estimate from a request's samples, or from the aligned one; None if none exists.
 
-    Needs two or more samples, drawn at a temperature above 0 under a grammar, or with ``ledger``
-    under another constraint.
+    An estimate needs two or more samples, drawn at a temperature above 0 under a grammar, or with
+    ``ledger`` under another constraint.
     """
     aligned = samples[0].aligned
     neg_log_zs = aligned.neg_log_z if aligned else [sample.neg_log_z for sample in samples]
@@ -72,14 +72,14 @@ def estimate_of(neg_log_z: Sequence[float | None], temperature: float) -> Constr
 
 
 def answer(samples: list[Completion], *, aligned: bool) -> Completion | list[Completion]:
-    """Return a request's result: the aligned sample, the only one, or the list of all."""
+    """Return a request's result: the aligned sample, the only sample, or a list of all samples."""
     if aligned:
         return align(samples)
     return samples if len(samples) > 1 else samples[0]
 
 
 def answers(samples_by_prompt: Sequence[list[Completion]], *, aligned: bool, is_list: bool) -> Any:
-    """Return the results of a request's prompts. is_list: whether a list of them was given."""
+    """Return the results of a request's prompts. is_list: whether a list of prompts was given."""
     results = [answer(samples, aligned=aligned) for samples in samples_by_prompt]
     return results if is_list else results[0]
 
@@ -91,7 +91,7 @@ def resample(neg_log_z: Sequence[float], seed: int) -> int:
 
 @plainly
 def align(samples: Sequence[Completion]) -> Completion:
-    """Choose one of a request's samples by their weights, with the first one's seed."""
+    """Choose one of a request's samples by their weights, with the first sample's seed."""
     logs = [sample.neg_log_z or 0.0 for sample in samples]  # None: nothing was drawn
     index = resample(logs, samples[0].seed)
     total = log_sum_exp(-np.array(logs))

@@ -1,8 +1,8 @@
 """An index of texts: embeddings in one file, made in parts that can be resumed, searched exactly.
 
-A search compares the query with every vector: a million of 384 numbers take about 0.2 s. The best
-cosines are computed again in a fixed order, so that the order of results is the same on every
-machine.
+A search compares the query with every vector: a million vectors of 384 numbers take about 0.2 s.
+The best cosines are computed again in a fixed order, so that the order of results is the same on
+every machine.
 """
 
 import json
@@ -120,7 +120,8 @@ class Index:
         """Embed passages, in the order given.
 
         model: the name by which a search loads the model again; part: a file to which vectors are
-        written as they come, for the same work to resume; progress: called with the number done
+        written as they come, so that the same work can resume; progress: called with how many are
+        done
         """
         if not texts:
             raise InputError("there is no text to be indexed")
@@ -184,7 +185,7 @@ class Index:
         return index
 
     def check(self, llm: "SyncLLM") -> None:
-        """InputError unless the model has the weights that made the vectors."""
+        """Raise InputError unless the model has the weights that made the vectors."""
         if llm.model.identity.weights != self.about["weights"]:
             raise InputError(
                 f"the index was made by {printable(self.about['model'])}, and {llm.name} has other "
@@ -192,7 +193,7 @@ class Index:
             )
 
     def search(self, llm: "SyncLLM", query: str, top: int = 10) -> list[Hit]:
-        """Return the passages nearest to a query, nearest first; ties: the index's order."""
+        """Return the passages nearest to a query, nearest first; ties keep the index's order."""
         return self.nearest(_embed(llm, query, self.about, "query_prompt")[0], top)
 
     @plainly
@@ -271,7 +272,7 @@ class _Part:
 
 
 def _check_values(vectors: NDArray[np.float32], files: Any, about: Any) -> None:
-    """ValueError if a value has another type than ``Index.save`` writes."""
+    """Raise ValueError if a value has another type than ``Index.save`` writes."""
     if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
         raise ValueError("files must be a list of texts")
     if not isinstance(about, dict) or about.keys() != _ABOUT.keys():
@@ -285,9 +286,9 @@ def _check_values(vectors: NDArray[np.float32], files: Any, about: Any) -> None:
 
 
 def _check_sizes(path: str | os.PathLike[str]) -> None:
-    """ValueError if an array has a wrong type, or claims more bytes than the file has.
+    """Raise ValueError if an array has a wrong type, or claims more bytes than the file has.
 
-    Checked before anything is allocated.
+    The sizes are checked before anything is allocated.
     """
     with ZipFile(path) as file:
         for name, (kind, dimensions) in _ARRAYS.items():

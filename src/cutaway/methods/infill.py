@@ -27,16 +27,19 @@ from cutaway.sampling import derive_seed, text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
 
 NUM_CONTINUATIONS = 16
-"""How many continuations are written: one step computes their rows at little more than one's."""
+"""How many continuations are written: a step for all costs little more than a step for one."""
 NUM_WEIGHED = 64
-"""How many candidates' whole suffixes are scored: those where its first token is likeliest."""
+"""How many candidates are scored with the whole suffix.
+
+They are those after which the suffix's first token is likeliest.
+"""
 
 
 @dataclass(slots=True)
 class _Candidate:
     """A prefix of one or more continuations.
 
-    stream  index of the first continuation that has it, as that one's first ``length`` steps
+    stream  index of the first continuation whose first ``length`` steps are the prefix
     count   how many continuations have it
     first   log-probability of the suffix's first token after it
     """
@@ -63,7 +66,7 @@ def infill_by_bayes(
 
 
 def _check(options: Options) -> None:
-    """InputError for options that do not fit a text that is cut out of a longer one."""
+    """Raise InputError for options that do not fit a text that is cut out of a longer one."""
     constraint = options.constraint
     excluded = {
         "trace": options.trace is not None,
@@ -178,6 +181,6 @@ class _Drawing:
             ]
 
     def _salt(self) -> str | None:
-        """Return the request's salt; without a prompt cache a new one, which no text shares."""
+        """Return the request's salt; without a prompt cache, a new salt that no text shares."""
         run = self.options.run
         return run.cache_salt if run.cache_prompt else new_salt()

@@ -34,7 +34,7 @@ class TokenVectors:
     """Embeddings of tokens, a matrix for each text.
 
     vectors    float32 (tokens with a vector, dimensions) for each text
-    token_ids  of the rows of each text
+    token_ids  for each text, the token id of each row
     tokens     how many tokens of each text were read
     kind       "query" or "document"
     truncated  indices of the texts that were cut
@@ -77,7 +77,7 @@ class TokenVectors:
         return _products(self.vectors[query], documents.vectors[document])
 
     def nearest(self, query: int, documents: "TokenVectors", document: int) -> list[int]:
-        """Return, for each row of a query, the nearest row of a document; [] if it has none."""
+        """Return, for each row of a query, a document's nearest row; [] for an empty document."""
         if not len(documents.vectors[document]):
             return []
         rows: list[int] = self.products(query, documents, document).argmax(axis=1).tolist()
@@ -105,10 +105,12 @@ def embed_tokens(
 
     texts: a text or token ids, or a list of either
     kind: "document" or "query"; some models fill up a query with mask tokens
-    dimensions: keep only the first numbers, before each vector is scaled to length 1
+    dimensions: how many numbers of a vector to keep, from the first on, before it is scaled to
+    length 1; None keeps all
     truncate: cut a text that is too long for the model; otherwise it is an InputError
     adapter: the name of a loaded adapter, as for generate
-    ``query.maxsim(documents)`` has the scores. InputError if the model makes one vector per text.
+    ``query.maxsim(documents)`` returns the scores. Raises InputError if the model makes one vector
+    per text.
     """
     check_choice("kind", kind, KINDS)
     check_bool("truncate", truncate)
@@ -145,7 +147,7 @@ def embed_tokens(
 
 
 def _check_unseen(llm: "BaseLLM", filled_ids: list[tuple[int, ...]], seen: list[int]) -> None:
-    """InputError if hidden filler tokens would change the results of other tokens."""
+    """Raise InputError if hidden filler tokens would change the results of other tokens."""
     graph = llm.model.graph
     spans = [op.mask.reach or op.mask.window - 1 for op in graph.stores]
     for i, num_seen in enumerate(seen):

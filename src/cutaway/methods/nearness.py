@@ -1,9 +1,9 @@
 """Explains the nearness of two texts: the cosine of their embeddings, or a reranker's score.
 
 A score that is a sum over pairs of tokens is split exactly. With mean pooling an embedding is a
-sum, so that the cosine is one, too: over token i of one text and token j of the other,
-rᵢ·sⱼ / (n·m·|v|·|w|), if the layers after pooling are linear, without a bias. MaxSim is such a sum
-by definition. Every model also gives the score without each word, each in a run of its own.
+sum, so that the cosine is also a sum, if the layers after pooling are linear and have no bias: of
+rᵢ·sⱼ / (n·m·|v|·|w|) over token i of one text and token j of the other. MaxSim is a sum over pairs
+by definition. Every model also gives the score without each word; each word takes one more run.
 """
 
 import re
@@ -37,7 +37,10 @@ _MOST_WORDS = 256  # of both texts together; each is left out once
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A word of a text, and the score without it. which: 0 or 1; start, stop: characters."""
+    """A word of a text, and the score without it.
+
+    which: 0 if the word is in the first text, 1 if in the second; start, stop: its characters
+    """
 
     which: int
     word: str
@@ -50,10 +53,10 @@ class LeftOut:
 class Nearness:
     """The nearness of two texts, and its causes.
 
-    score     as in ``rerank``: the cosine of the embeddings; or of a query and a document the
+    score     as in ``rerank``: the cosine of the embeddings; or, for a query and a document, the
               head's output, log P(yes) - log P(no), or MaxSim
     method    "cosine", "head", "answers" or "maxsim"
-    tokens    names of the tokens of each text; none without shares
+    tokens    names of the tokens of each text; there are none without shares
     shares    float64 (tokens of the first, tokens of the second): they add up to the score; None
               if the score is no sum over pairs of tokens
     left_out  the score without each word
@@ -101,15 +104,15 @@ def near(
     instruction: str | None = None,
     adapter: str = "",
 ) -> PrefillTask[Any, Nearness]:
-    """Why two texts are near, or why a document answers a query: the causes of their score.
+    """Return the causes of a score: why two texts are near, or why a document answers a query.
 
     If the score is a sum over pairs of tokens (mean pooling, MaxSim), the result has each pair's
-    exact share. For every model it has the score without each word, each in a run of its own.
+    exact share. For every model it has the score without each word; each word takes one more run.
 
     first, second: for a reranker the query and the document
     words: whether words are left out
     method, instruction: as for rerank; prompt, adapter: as for embed
-    Raises the same InputErrors.
+    Raises the InputErrors that these methods raise.
     """
     texts = first, second
     chosen_method = check_method(llm, method, instruction=instruction)
@@ -152,7 +155,7 @@ def pools_by_mean(llm: "BaseLLM") -> bool:
 def _compare_rows(
     llm: "BaseLLM", texts: tuple[str, str], words: "Words", prompt: str | None, adapter: str
 ) -> PrefillTask[Any, Nearness]:
-    """Compare means: of all rows of both texts, and of the texts without a word."""
+    """Compare the means of all rows of both texts, then those of the texts without a word."""
     own_adapter, reader = llm.adapter_hash(adapter), FramedTexts(llm, prompt, truncate=False)
     token_ids = [reader.read(text, name)[0] for text, name in zip(texts, _PLACES, strict=True)]
     shortened = [reader.read(text, _WITHOUT)[0] for _, text in words]
@@ -213,7 +216,7 @@ def _compare_tokens(
 
 
 def _largest(queries: TokenVectors, documents: TokenVectors) -> Rows:
-    """Return the products of the first query's tokens with their nearest tokens; else 0."""
+    """Return products of the first query's tokens and their nearest tokens; 0 for other pairs."""
     products, nearest = queries.products(0, documents, 0), queries.nearest(0, documents, 0)
     shares = np.zeros_like(products)
     rows = range(len(nearest))
@@ -252,7 +255,7 @@ def _scores_in_order(ranking: Reranking) -> list[float]:
 
 
 def _set_scores(words: "Words", score: Callable[[int, int], Any]) -> tuple[LeftOut, ...]:
-    """Set the scores without each word. score: by the word's index and its text's."""
+    """Set the scores without each word. score: takes the word's index and its text's index."""
     return tuple(
         replace(word, score=float(score(i, word.which))) for i, (word, _) in enumerate(words)
     )

@@ -34,7 +34,7 @@ _AT_ONCE = 1 << 24  # bytes of blocks that are moved between two steps
 class Prefix(NamedTuple):
     """A prefix that was saved or restored.
 
-    token_ids      of its whole KV blocks
+    token_ids      the token ids of the prefix's whole KV blocks
     cached_tokens  how many of these the prefix cache has now
     text           the prompt, which may be longer than its whole blocks; None if token ids or
                    messages were saved
@@ -78,7 +78,7 @@ def save_prefix(
     special: parse special tokens in a prompt that is text
     compute: compute what the prefix cache lacks; otherwise save only what it has
     adapter: the name of a loaded adapter, as for generate
-    cache_salt: as for generate; the file does not have it
+    cache_salt: as for generate; the file does not contain the salt
     An existing file is replaced once the new one is complete. Raises InputError for a bad
     prompt, CutawayError where the file cannot be written.
     """
@@ -126,7 +126,7 @@ def _file_name(path: Any) -> Path:
 
 
 def _check_worth(llm: SyncLLM, to_save: PrefixToSave) -> None:
-    """InputError, before anything is computed, if the file would have nothing to restore."""
+    """Raise InputError, before anything is computed, if nothing in the file could be restored."""
     _check_cached(llm)
     _ = llm.model.identity  # raises where the model's file has changed
     block = llm.owner.call(lambda: llm.engine.blocks.block)
@@ -159,7 +159,7 @@ def _compute(llm: SyncLLM, request: Request) -> None:
 def _save(llm: SyncLLM, path: Path, to_save: PrefixToSave, *, whole: bool) -> Prefix:
     """Write the blocks of a text that are in the prefix cache.
 
-    whole: CutawayError if some are missing
+    whole: raise CutawayError if some blocks are missing
     """
     model = llm.model
     block, salt = model.backend.kv.block_tokens, to_save.request.salt
@@ -198,10 +198,10 @@ def restore_prefix(
     """Put a saved prefix into the prefix cache, for prompts that begin with its tokens.
 
     If ``kv_tokens`` has no room for the whole prefix, fewer tokens are cached (``cached_tokens``).
-    The bits are those of computing it. Raises InputError for a file that cannot be read or is of
-    another model, FormatError for a damaged one.
+    The bits are the same as if the prefix were computed. Raises InputError for a file that cannot
+    be read or is of another model, FormatError for a damaged one.
     adapter: the name of the adapter with which it was saved
-    cache_salt: the salt of the texts that may use it, whatever it was saved with
+    cache_salt: the salt of the texts that may use the prefix; it may differ from the one at saving
     """
     llm = llm.with_adapter(adapter)
     _check_cached(llm)
@@ -264,7 +264,7 @@ def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
 
 
 def _compare(llm: SyncLLM, file: PrefixReader, request: Request, places: range) -> None:
-    """FormatError naming the first of these blocks that differs from the file's."""
+    """Raise FormatError naming the first of these blocks that differs from the file's."""
 
     def compare(place: int, memory: Sequence[Bytes]) -> None:
         if not file.has(place, memory):
@@ -291,7 +291,7 @@ _RENAMED = {"cutaway-0.1.0-cpu": "cutaway-1-cpu"}
 
 
 def _check_same(path: Path, head: PrefixHeader, model: "LoadedModel") -> None:
-    """InputError unless this model would have computed the same bits."""
+    """Raise InputError unless this model would have computed the same bits."""
     current = model.computed_by
     for part in dict.fromkeys((*current, *head.computed_by)):
         saved_value = head.computed_by.get(part)

@@ -64,7 +64,7 @@ class RankingWords:
     answers: tuple[str, str] = ("yes", "no")
 
     def check(self) -> None:
-        """InputError if ``user`` lacks a place, or both answers are the same."""
+        """Raise InputError if ``user`` lacks a place, or both answers are the same."""
         for place in ("{query}", "{document}"):
             if place not in self.user:
                 raise InputError("wording", f": user must have {place}")
@@ -144,12 +144,12 @@ def rerank(
 
     A model with a head that scores pairs of texts (a cross-encoder) uses the head. A generative
     model is asked for yes or no, in the words that Qwen3-Reranker was trained on. An embedding
-    model compares embeddings, one for late interaction those of tokens.
+    model compares embeddings; a model for late interaction compares those of tokens.
 
     top: how many documents to return; None: all
     method: "head", "maxsim", "answers" or "cosine"; None: the first of these that the model has
     instruction: what makes a document relevant, for a generative model; wording: its question
-    truncate: cut documents that are too long for the model; otherwise one is an InputError
+    truncate: cut documents that are too long for the model; otherwise they raise an InputError
     adapter: the name of a loaded adapter, as for generate
     """
     check_bool("truncate", truncate)
@@ -169,7 +169,7 @@ def rerank(
 
 
 def check_method(llm: "BaseLLM", method: str | None, **question: Any) -> Method:
-    """Return the requested method, else the model's own. InputError naming the argument.
+    """Return the requested method, else the model's own. An InputError names the argument.
 
     question: settings that only a generative model can have
     """
@@ -243,7 +243,7 @@ def _rank_by_head(
 def _relevant(pooling: Pooling) -> int:
     """Return which of a head's classes means "relevant". InputError if none does.
 
-    Without labels it is the first, as in files of Qwen3-Reranker: yes and no.
+    Without labels it is the first class, as in files of Qwen3-Reranker, which have yes and no.
     """
     if pooling.dimensions > 2:
         raise InputError(
@@ -264,7 +264,7 @@ def _relevant(pooling: Pooling) -> int:
 
 
 def _score(head: NDArray[np.float64], relevant: int) -> float:
-    """Return the only output, or of two classes the relevant one's less the other's."""
+    """Return the only output; of two classes, the relevant one's output minus the other one's."""
     return float(head[0]) if len(head) == 1 else float(head[relevant] - head[1 - relevant])
 
 

@@ -62,7 +62,7 @@ def logits(
 
     Row i of a bidirectional model predicts the token at i (with ``ModelConfig.shift``: i + 1).
     start: the position of the first row that is returned
-    interventions: of ``cutaway.engine.interventions.bind``
+    interventions: made by ``cutaway.engine.interventions.bind``
     adapter: the name of a loaded adapter, as for generate
     Other texts run meanwhile.
     """
@@ -152,7 +152,7 @@ def tensors(
 def text_state(
     llm: SyncLLM, token_ids: Sequence[int], interventions: "BoundInterventions | None" = None
 ) -> Floats:
-    """The recurrent state after a text, of all layers: (numbers,), laid out as ``state_layout``."""
+    """Return all layers' recurrent state after a text: (numbers,), laid out as ``state_layout``."""
     with pin_text(llm, [*token_ids, token_ids[-1]], interventions=interventions) as (
         sequence,
         wait,
@@ -169,7 +169,7 @@ def text_state(
 def whole_text(
     llm: SyncLLM, request: Request, names: Sequence[str], layers: Sequence[int]
 ) -> WholeText:
-    """All rows of a text that ``Embed`` reads in one step; keys and values of some layers."""
+    """Return all rows of a text that ``Embed`` reads in one step; some layers' keys and values."""
     assert isinstance(request.decoder, Embed)
     whole = replace(request, decoder=PinWhole(**vars(request.decoder)))
     with _pin_request(llm, whole) as (sequence, wait):
@@ -194,7 +194,8 @@ def last_rows(
 
     texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
     like: the prefix of most texts, whose keys and values stay in memory if there is room
-    stopped: called between steps, ends the iteration once true. Closing it early aborts texts.
+    stopped: called between steps; once it returns True, the iteration ends. Closing the iterator
+    early aborts texts.
     """
     llm, like = llm.with_adapter(adapter), check_ids("token_ids", like)
     vocab = llm.tokenizer.vocab_size
@@ -217,10 +218,10 @@ def pin_text(
     run: RunParams = _RUN,
     interventions: "BoundInterventions | None" = None,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
-    """Keep a text's keys and values, except its last token's, until others need the memory.
+    """Keep a text's keys and values, except the last token's, until other texts need the memory.
 
-    They are computed when the block begins. Yields the sequence, and a function that waits until
-    they are in memory again.
+    The keys and values are computed when the `with` block begins. Yields the sequence, and a
+    function that waits until the keys and values are in memory again.
     """
     request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
     with _pin_request(llm, request) as pin:
@@ -317,14 +318,14 @@ class Causal:
 
 
 def adding_text(tokenizer: Tokenizer, *, spaced: bool = False) -> NDArray[np.bool_]:
-    """Return which tokens add bytes to a text, (vocab,); spaced: which begin with a space."""
+    """Return which tokens add bytes to a text, (vocab,). spaced: the bytes begin with a space."""
     token_bytes = map(tokenizer.token_bytes, range(tokenizer.vocab_size))
     fits = (bool(data) and (data.startswith(b" ") or not spaced) for data in token_bytes)
     return np.fromiter(fits, np.bool_, tokenizer.vocab_size)
 
 
 def likeliest(row: Logits, allowed: NDArray[np.bool_], count: int) -> list[int]:
-    """Ids of the ``count`` likeliest allowed tokens. Ties: the lowest id first."""
+    """Return ids of the ``count`` likeliest allowed tokens; in a tie the lowest id comes first."""
     fits = np.where(allowed, row, -np.inf)
     order = np.argsort(-fits, kind="stable")[:count]
     return [i for i in order.tolist() if fits[i] > -np.inf]

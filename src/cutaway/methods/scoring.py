@@ -42,7 +42,7 @@ class Cutter:
 
     Token ids are not changed. White space at the end of a prompt belongs to the answer. Two texts
     are encoded as one, whose tokens after the prompt's own are the answer's. If a token would span
-    both, the answer is encoded by itself. An empty prompt is BOS.
+    both, the answer is encoded by itself. An empty prompt stands for BOS.
     special: parse special tokens such as <|im_start|> in texts
     adapter: the name of a loaded adapter; "": none
     """
@@ -56,7 +56,7 @@ class Cutter:
         self._encode_prompt = lru_cache(16)(self._encode)
 
     def pair(self, prompt: Any, answer: Any, name: str = "answer", before: str = "prompt") -> Cut:
-        """Cut one prompt and answer. name, before: their names in errors."""
+        """Cut one prompt and answer. name, before: the answer's and prompt's names in errors."""
         prompt, answer = check_prompt(prompt, before), check_prompt(answer, name)
         least = [self._least(prompt), self._least(answer)]
         if max(least) > self.room + 1:  # reading megabytes takes a minute
@@ -125,8 +125,8 @@ def _hashable(prompt: Prompt) -> Prompt:
 def windows(ids: Ids, size: int, before: int = 1) -> Iterator[Cut]:
     """Yield the parts of a text that together score each token but the first once, in order.
 
-    A part computes at most ``size`` tokens. The first scores all it can. The others score as many
-    as leave ``before`` tokens of context; the last has as much context as fits.
+    A part computes at most ``size`` tokens. The first part scores all it can. Each other part
+    scores as many as leave ``before`` tokens of context; the last has as much context as fits.
     """
     done, last = 0, len(ids) - 1  # numbers of tokens to score
     while done < last:
@@ -142,12 +142,13 @@ def windows(ids: Ids, size: int, before: int = 1) -> Iterator[Cut]:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """The likelihood of tokens after others, by the model's unprocessed logits.
+    """The likelihood of tokens after a prompt, by the model's unprocessed logits.
 
-    prompt_token_ids  the tokens before
+    prompt_token_ids  the tokens before those that are scored
     token_ids         the tokens that are scored
-    logprobs          natural, of each token, given all before it
-    ranks             of each token among all, 1 is the likeliest; ties: the lowest id first
+    logprobs          natural log-probability of each token, given all tokens before it
+    ranks             rank of each token among all tokens: 1 is the likeliest; in a tie, the lowest
+                      id comes first
     """
 
     prompt_token_ids: Ids
@@ -169,7 +170,7 @@ class Likelihood:
     @property
     @plainly
     def perplexity(self) -> float:
-        """exp of minus the mean log-probability."""
+        """The exponential of minus the mean log-probability."""
         return exp(-self.total / len(self.token_ids))
 
     def to_dict(self) -> dict[str, Any]:
@@ -273,7 +274,7 @@ def score(
     """How likely each answer is after the prompt.
 
     prompt, answers: texts, or token ids. White space at the end of a prompt belongs to the
-    answers, and both are tokenized as one text, as in lm-eval. An empty prompt is BOS.
+    answers, and both are tokenized as one text, as in lm-eval. An empty prompt stands for BOS.
     special: parse special tokens such as <|im_start|> in texts
     adapter: the name of a loaded adapter, as for generate
     The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
@@ -301,9 +302,9 @@ def likelihood(
 ) -> PrefillTask[LookUpReader, Likelihood]:
     """How likely a text of any length is: each token after BOS, given those before it.
 
-    Without BOS, and of token ids, the first token is not scored. A text longer than a window is
-    cut as in lm-eval: each token is scored once.
-    window: the most tokens computed at once; None takes the context
+    The first token is not scored if the model has no BOS, or if the text is token ids. A text
+    longer than a window is cut as in lm-eval: each token is scored once.
+    window: the most tokens computed at once; None takes the length of the context
     before: tokens of context before the first scored token, from the second window on
     progress: called with (activity, tokens done, tokens in all)
     """
@@ -325,7 +326,7 @@ def likelihood(
 def scores_of_each(
     llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool = False, adapter: str = ""
 ) -> Iterator[Scores]:
-    """A task for each few hundred (prompt, answer) pairs; see ``LLM.score_each``."""
+    """Yield a task for every few hundred (prompt, answer) pairs; see ``LLM.score_each``."""
     cutter = Cutter(llm, special=special, adapter=adapter)
     try:
         numbered = enumerate(pairs)
@@ -364,7 +365,7 @@ class PseudoLikelihood:
     """The pseudo-log-likelihood of a text.
 
     metric    one of METRICS
-    logprobs  natural, of each of the text's own tokens
+    logprobs  natural log-probability of each of the text's own tokens
     """
 
     metric: str
@@ -385,7 +386,7 @@ class PseudoLikelihood:
 def pseudo_likelihood(
     llm: SyncLLM, text: str, metric: str = "word_l2r", *, adapter: str = ""
 ) -> PseudoLikelihood:
-    """A text's log-likelihood by a bidirectional model: of each token, while it is masked.
+    """Return a text's log-likelihood by a bidirectional model, which scores each token masked.
 
     metric: "original", or "word_l2r", where later tokens of the same word are masked too
     adapter: the name of a loaded adapter, as for generate

@@ -55,7 +55,7 @@ class ReplayMismatch:
     """The first step, or pass over a canvas, that differs from the recorded one.
 
     what    name -> (recorded, now)
-    passed  the pass that differs; None if a step does
+    passed  the pass that differs; None if a step differs
     """
 
     step: int
@@ -105,15 +105,15 @@ def replay(
 ) -> Replayed:
     """Run the recorded request again and stop at the first step or pass that differs.
 
-    It compares each step's token, the sampler's draw, the hash of its logits and the chained
-    fingerprint, and all of a pass but its time and its number of rows; then why the text ended and
-    the last fingerprint, if the end follows from the tokens. Threads, instruction set, other
-    sequences in the batch, ``speculate`` and ``kv_cache`` change none of these. ``progress`` is
-    called with ("replaying", tokens done, all tokens).
+    It compares each step's token, the sampler's draw, the hash of the step's logits and the chained
+    fingerprint. Of a pass it compares all but the time and the number of rows. Then, if the end
+    follows from the tokens, it compares why the text ended, and the last fingerprint. Threads,
+    instruction set, other sequences in the batch, ``speculate`` and ``kv_cache`` change none of
+    these. ``progress`` is called with ("replaying", tokens done, all tokens).
 
     Raises InputError if the weights, the tokenizer, the backend, the chain or the grammar are not
-    the recorded ones, unless ``anyway``; if the vocabulary differs, or the context is too small; if
-    the trace has no steps; if the run had processors.
+    the recorded ones, unless ``anyway`` is set. Raises it also if the vocabulary differs, the
+    context is too small, the trace has no steps, or the run had processors.
     """
     if not trace.steps and not trace.passes:
         raise InputError("the trace has no steps: there is nothing to replay")
@@ -166,7 +166,7 @@ _OF_PASS = ("block", "masked_again", "bound", "redraw", "fingerprint")
 
 
 def _pass_mismatch(recorded: Pass, now: Pass) -> ReplayMismatch | None:
-    """Return the fields of a pass that differ, and those of its first cell that differs."""
+    """Return the fields of a pass that differ, and of its first cell with a difference."""
     old, new = recorded.cells, now.cells
     pairs = {name: (getattr(recorded, name), getattr(now, name)) for name in _OF_PASS}
     pairs["cells"] = len(old), len(new)

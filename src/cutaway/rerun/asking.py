@@ -89,13 +89,13 @@ class AnswerPart:
 
     @property
     def whole(self) -> int:
-        """The value, which must be a whole number; no bool."""
+        """The value, which must be a whole number, and not a bool."""
         number: int = self._expect(int, "a whole number")
         return number
 
     @property
     def number(self) -> float:
-        """The value, which must be a finite number; no bool."""
+        """The value, which must be a finite number, and not a bool."""
         number: float = self._expect((int, float), "a number")
         try:
             if isfinite(number):
@@ -135,7 +135,7 @@ SILENT_S = 600
 
 
 class _Arriving(io.RawIOBase):
-    """Reads a socket until a time on the clock of ``monotonic``; then TimeoutError."""
+    """Reads a socket until a time on the clock of ``monotonic``, then raises TimeoutError."""
 
     def __init__(self, sock: socket.socket, until: float) -> None:
         self._sock, self._raw, self._until = sock, sock.makefile("rb", buffering=0), until
@@ -211,11 +211,11 @@ PATIENT_S = 86_400
 MOST_BYTES = 1 << 27
 """The largest answer, event of a stream, or stream."""
 MOST_VALUES = 1 << 24
-"""The largest number of values in an answer, by its brackets and commas; each takes 60 bytes."""
+"""The largest number of values in an answer, counted by brackets and commas; each is 60 bytes."""
 
 
 class UnansweredError(CutawayError):
-    """The server is not reachable, or its answer was cut: another may answer."""
+    """The server is not reachable, or its answer was cut: another server may answer."""
 
 
 class RefusedError(CutawayError):
@@ -349,7 +349,7 @@ def _check_url(url: str) -> None:
 
 
 def _json(data: bytes | str) -> Any:
-    """Parse JSON; ValueError, in a few words, if it is not JSON."""
+    """Parse JSON; raise ValueError, with a few words, if the data is not JSON."""
     try:
         return json.loads(data)
     except RecursionError:
@@ -359,9 +359,9 @@ def _json(data: bytes | str) -> Any:
 
 
 def _message(text: str) -> tuple[str, Mapping[str, Any] | None]:
-    """Return the message in an error's body, as of OpenAI, Ollama or FastAPI, and the error.
+    """Return the message and the error in a body as OpenAI, Ollama or FastAPI write it.
 
-    Other bodies are the message themselves, without an error.
+    Any other body is itself the message, without an error.
     """
     try:
         body = _json(text)

@@ -1,7 +1,7 @@
 """Forks of a recorded run: another token, or an intervention, at one step, and its consequences.
 
-``branch`` continues a run from there. ``diff_models`` measures the cost of a mistake, and how long
-it lasts. Curves are by distance from the mistake; docs/experiments.md defines them.
+``branch`` continues a run from such a step. ``diff_models`` measures the cost of a mistake, and how
+long its effect lasts. Curves are by distance from the mistake; docs/experiments.md defines them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ _MAX_NAMED = 16  # the most tokens that an error names, for a text of several
 
 
 def token_of(llm: LLM, text: str, field: str = "token") -> int:
-    """Return the token that adds exactly this text; InputError, with its tokens, if none does."""
+    """Return the token that adds exactly this text; else an InputError lists the text's tokens."""
     data, tokenizer = text.encode(), llm.tokenizer
     if tokenizer.min_tokens(text) > _MAX_NAMED:  # which would take long to read, and to name
         raise InputError(field, f": {len(text)} characters are not one token: give one")
@@ -83,10 +83,10 @@ def open_branch(
 ) -> Stream:
     """Generate the text again with another token at step ``at``, and continue from there.
 
-    token       the token's text, or its id; None, with interventions: the step is drawn
+    token       the token's text, or its id; None, with interventions: the token is drawn
     interventions  in addition to the recorded ones, from this step on unless they name a step
-    passed      on a canvas: the pass in which cell ``at``, which is also its step, gets the token;
-                None: the pass of the recorded token
+    passed      on a canvas ``at`` is a cell, and this is the pass in which the cell gets the token;
+                None: the pass in which it got the recorded token
     luck        "same": the recorded seed, so that each position keeps its luck (Gumbel noise);
                 "fresh": ``seed``, or one that is picked and reported
     max_tokens  limit of the whole answer, including the part before the fork; None: as recorded
@@ -94,8 +94,8 @@ def open_branch(
     more        options of LLM.stream that change no token, such as speculate and candidates
 
     The tokens before the fork are forced and computed again, since the fingerprint covers every
-    step's logits. Raises InputError for a step or a token that does not exist, or another
-    vocabulary; reading the stream raises one if the grammar forbids the token.
+    step's logits. Raises InputError for a step or a token that does not exist, or if the model has
+    another vocabulary. Reading the stream raises InputError if the grammar forbids the token.
     """
     head = recorded.head
     check_vocabulary(llm, recorded)
@@ -131,7 +131,7 @@ def _fork_options(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the options that repeat a run up to the fork, and change it there.
 
-    changes: all but the token, of which a canvas supports none
+    changes: all changes but the token; a canvas supports none of these
     """
     if recorded.head.decoder:
         return {"denoise": _forced_cell(recorded, at, token, pass_index, changes)}
@@ -151,7 +151,7 @@ def _forced_cell(
     pass_index: int | None,
     changes: Mapping[str, Any],
 ) -> Rule:
-    """Return the canvas's rule with one more forced cell; no pass before its pass changes."""
+    """Return the canvas's rule with one more forced cell; earlier passes do not change."""
     decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
     assert decoder is not None
     for name, value in changes.items():
@@ -204,10 +204,10 @@ def _seed(luck: Luck, seed: int | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Reconvergence:
-    """The fork's first ``SHORTEST_RUN`` tokens that are also in the original, after the mistake.
+    """The first run of ``SHORTEST_RUN`` tokens, after the mistake, that is also in the original.
 
-    distance  distance of the first of them from the mistake
-    shift     how many tokens later they are in the original; 0 at the same position
+    distance  the distance of the run's first token from the mistake, in the fork
+    shift     how many tokens later the run is in the original; 0 at the same position
     """
 
     distance: int
@@ -265,7 +265,7 @@ class Original:
     def fork(self, at: int, token_ids: Sequence[int], horizon: int | None = None) -> Fork:
         """Return the curves after a mistake at step ``at`` of ``token_ids``, a fork's whole answer.
 
-        horizon: how many tokens after it are measured; None: all
+        horizon: how many tokens after the mistake are measured; None: all
         """
         stop = None if horizon is None else at + 1 + horizon
         after, text_before = slice(at + 1, stop), [*self.prompt, *token_ids[: at + 1]]
@@ -306,7 +306,7 @@ class Original:
 def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
     """Score trace ``b`` as a fork of ``a``, by a model with ``a``'s interventions.
 
-    The first token that differs is the mistake. None if one text is the beginning of the other.
+    The first token that differs is the mistake. Returns None if one text begins the other.
     Raises InputError if the prompts differ, or the model has another vocabulary.
     """
     for trace in (a, b):
@@ -323,7 +323,7 @@ def diff_models(llm: LLM, a: Trace, b: Trace) -> Fork | None:
 
 
 def reconvergence(fork: Sequence[int], original: Sequence[int]) -> Reconvergence | None:
-    """Return where two texts meet again after a mistake; None if they share no such run."""
+    """Return where two texts meet again after a mistake; None if they share no long enough run."""
     runs: dict[tuple[int, ...], list[int]] = {}
     for i in range(len(original) - SHORTEST_RUN + 1):
         runs.setdefault(tuple(original[i : i + SHORTEST_RUN]), []).append(i)

@@ -1,10 +1,10 @@
-"""Price: what revealing the cells of a pass together costs, compared with one at a time.
+"""Price: what it costs to reveal the cells of a pass together, compared with one at a time.
 
 The cells of one pass are drawn independently. Here the tokens of each pass are put into the same
-canvas one after the other, in the order of the rule, and each is scored again given those before
-it. The price is what the tokens lose in probability.
+canvas one after the other, in the order of the rule, and each is scored again given the tokens
+before it. The price is what the tokens lose in probability.
 
-The bound of a pass is the sum of its cells' entropies minus the largest. It bounds a mean, the
+The bound of a pass is the sum of its cells' entropies minus the largest one. It bounds a mean, the
 total correlation of tokens drawn one at a time, and not the price of one draw.
 """
 
@@ -75,8 +75,9 @@ def price(
     suffix_ids: Sequence[int] = (),
     progress: Progress = silent,
 ) -> Price:
-    """Return the price of a canvas after this prompt: of ``Completion.passes``, or of a trace's.
+    """Return the price of a canvas after this prompt.
 
+    passes: those of a ``Completion``, or of a trace
     suffix_ids: tokens after the canvas; progress: called with ("reading", passes done, all passes)
 
     Raises InputError if there are no passes, or the model has no mask.

@@ -124,12 +124,15 @@ def disagreements(recorded: Head, llm: LLM, stream: Stream) -> tuple[Disagreemen
 
 
 def _comparable(field: str, value: Any) -> Any:
-    """Return what of a field's value must be equal: of a backend, whose bits it has."""
+    """Return the part of a field's value that must be equal; for a backend, whose bits it has."""
     return bits_of(value) if field == "backend" else _plain(value)
 
 
 def refuse_others(differing: Iterable[Disagreement], model: str, otherwise: str = "") -> None:
-    """Raise InputError if one is decisive; ``otherwise`` ends the sentence with an alternative."""
+    """Raise InputError if a difference is decisive.
+
+    otherwise: an alternative, which ends the error's sentence
+    """
     if decisive := [str(difference) for difference in differing if difference.is_decisive]:
         raise InputError(
             f"this is not what the trace was written with ({'; '.join(decisive)}): "
@@ -163,7 +166,7 @@ def check_from_left(purpose: str, trace: Trace) -> None:
 
 
 def check_text(purpose: str, llm: LLM, trace: Trace) -> None:
-    """Raise InputError unless this model can compute the trace's steps, and it is no canvas."""
+    """Raise InputError unless this model can compute the trace's steps; a canvas has none."""
     check_from_left(purpose, trace)
     if not trace.steps:
         raise InputError(f"{purpose}: the trace has no steps")
@@ -187,7 +190,10 @@ def run_together(
     requests: Iterable[tuple[list[int], Mapping[str, Any]]],
     report: Callable[[int], object],
 ) -> list[Completion]:
-    """Generate texts of (prompt ids, options) in one batch; ``report`` gets the tokens so far."""
+    """Generate texts of (prompt ids, options) in one batch.
+
+    report: called with the number of tokens so far, of all texts
+    """
     done = 0
     with ExitStack() as stack:
         streams = [stack.enter_context(llm.stream(ids, **options)) for ids, options in requests]

@@ -1,7 +1,7 @@
 """Continue a run that was cut short: the same request, with the recorded tokens as ``replay``.
 
-A model in this process computes the rest, or servers do: if one is lost, the next continues from
-the file.
+A model in this process computes the rest, or servers do: if a server is lost, the next continues
+from the file.
 """
 
 import json
@@ -54,8 +54,8 @@ def resume(llm: LLM, trace: Trace, **changes: Any) -> Stream:
     must have the same logits again: if one differs, the text ends with a ReplayError, and the
     file stays unchanged, except for an incomplete last line.
 
-    changes: ``speculate`` and ``kv_cache``, if other than recorded. InputError if the run has
-    ended, or the model, the backend or the grammar are not the recorded ones.
+    changes: ``speculate`` and ``kv_cache``, if other than recorded. Raises InputError if the run
+    has ended, or if the model, the backend or the grammar are not the recorded ones.
     """
     check_cut(trace)
     check_vocabulary(llm, trace)
@@ -77,7 +77,7 @@ def resume(llm: LLM, trace: Trace, **changes: Any) -> Stream:
 
 
 def _observation_options(head: Head) -> dict[str, Any]:
-    """Return the keywords by which each step has the observations of the recorded one."""
+    """Return the keywords with which each step has the same observations as the recorded step."""
     speculate = str(head.params.get("speculate", "off"))
     return {
         "candidates": head.candidates,
@@ -144,8 +144,8 @@ _SAME = (
 def resume_at(urls: Sequence[str], trace: Trace, key: str = "") -> Iterator[Step]:
     """Yield every step of the text once, and append new steps to the file.
 
-    urls: the servers; each is used when those before it are lost
-    key: their API key
+    urls: the servers; each is used when the servers before it are lost
+    key: the servers' API key
     """
     check_cut(trace)
     check_from_left("--url", trace)

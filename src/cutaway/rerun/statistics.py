@@ -57,7 +57,7 @@ def surprise(logits: Logits, token_ids: Sequence[int]) -> Curve:
 
 
 def bands(length: int) -> list[slice]:
-    """Return the bands of positions 0, 1, 2–3, 4–7, …: early ones alone, late ones averaged."""
+    """Return the bands of positions 0, 1, 2–3, 4–7, …, in which early positions are alone."""
     edges = [0]
     while edges[-1] < length:
         edges.append(min(max(2 * edges[-1], 1), length))
@@ -73,7 +73,8 @@ def span(band: slice) -> str:
 def estimate(values: Curve) -> Estimate:
     """Return the mean of independent values (n,) with its interval by the percentile bootstrap.
 
-    Efron 1979: means of 2,000 samples of n drawn with replacement, from a fixed seed.
+    The interval (Efron 1979) is of the means of 2,000 samples, each of n values that are drawn with
+    replacement, from a fixed seed.
     """
     rng = np.random.default_rng(_SEED)
     means = values[rng.integers(0, len(values), (_DRAWS, len(values)))].mean(axis=1)
@@ -84,7 +85,7 @@ def estimate(values: Curve) -> Estimate:
 def rate(came: int, of: int) -> Estimate:
     """Return the rate of an event in independent trials, with Wilson's interval (1927).
 
-    It is valid at rates of 0 and 1, too.
+    The interval is valid at rates of 0 and 1, too.
     """
     share, z = came / of, _NORMAL**2 / of
     middle, half = (share + z / 2) / (1 + z), sqrt(share * (1 - share) * z + z * z / 4) / (1 + z)

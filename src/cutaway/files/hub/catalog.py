@@ -164,7 +164,7 @@ CATALOG: dict[str, CatalogModel] = {
 
 
 def find(name: str) -> CatalogModel | None:
-    """Return the model of that alias, whatever its case, or None."""
+    """Return the model that has the alias, in any case; None if there is none."""
     return CATALOG.get(name.lower())
 
 

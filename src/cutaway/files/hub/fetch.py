@@ -3,9 +3,9 @@
 Knows the lock between processes, the staging folder, the checksum, and how to run pip with the
 user's own index, proxy and certificates.
 
-The order makes it safe: everything is written under ``staging/``, the file's bytes are hashed as
-they are written, and only a complete and flushed file is renamed into ``models/``. If the process
-is killed, the next fetch removes the files left in staging.
+The order of the steps makes fetching safe: everything is written under ``staging/``, the file's
+bytes are hashed as they are written, and only a complete and flushed file is renamed into
+``models/``. If the process is killed, the next fetch removes the files left in staging.
 """
 
 import errno

@@ -68,7 +68,10 @@ def _client(spec: str) -> Any:
 
 
 def _only_file(client: Any, repo: str) -> str | Path | None:
-    """Return the only .gguf file's name; None: fetch the folder; a path: it was fetched before."""
+    """Return the only .gguf file's name, or the path of a folder that was fetched before.
+
+    None means that the folder is yet to be fetched.
+    """
     try:
         listing = list(client.HfApi().list_repo_files(repo))
     except Exception as error:

@@ -1,8 +1,8 @@
 """Folders of adapters, read as GGUF adapters: PEFT's, and jina-embeddings-v3's by task.
 
-Knows PEFT's names, and which of its adapters are plain LoRA; the others are refused by name. Rows
-of B are moved as those of the model's own matrices are. Knows how jina's folder, which has the
-adapters of several tasks, names a matrix and the tensors that torch adds to it
+Knows PEFT's names, and which of its adapters are plain LoRA; other adapters are refused by name.
+Rows of B are moved as the rows of the model's own matrices are. Knows how jina's folder, which has
+the adapters of several tasks, names a matrix and the tensors that torch adds to it
 (``parametrizations``), and which tasks config.json lists.
 """
 
@@ -100,10 +100,10 @@ class PeftFolder(SourcedFile):
 
 
 def _rewrite(rewrites: Mapping[str, Rewrite], name: str) -> Rewrite:
-    """Return the rewrite of an adapter's matrix: the rows of B are moved as those of its product.
+    """Return the rewrite of an adapter's matrix: rows of B are moved as the layer's rows are.
 
-    Columns of A are not moved, and neither is transposed with the layer's matrix: A reads what
-    the layer reads.
+    Columns of A are not moved, since A reads what the layer reads. Neither A nor B is transposed
+    when the layer's matrix is.
     """
     base = name.split(".")[-3]
     rewrite = rewrites.get(base, as_it_is) if name.endswith("lora_b") else as_it_is
@@ -125,7 +125,7 @@ def _families(architecture: str) -> list[Family]:
 
 
 def _check_plain(config: JsonObject) -> None:
-    """FormatError if the adapter is not plain LoRA."""
+    """Raise FormatError if the adapter is not plain LoRA."""
     if not config:
         raise FormatError(f"{ADAPTER_CONFIG} is missing or empty: the folder holds no adapter")
     config.must_be("peft_type", "LORA")
@@ -188,7 +188,7 @@ _TABLES = ("token_embd.", "token_types.")
 
 
 def task_instructions(folder: Path) -> Mapping[str, str]:
-    """Return the prefix of each text by task ("" for none); {} for a folder without tasks."""
+    """Return, by task, what is put in front of a text ("" for nothing); {} without tasks."""
     config = JsonObject.read(folder / CONFIG)
     names, instructions = config.get(TASKS), config.part(INSTRUCTIONS).values
     if not names or str(config.get("model_type")) not in ("xlm-roberta", "jina_embeddings_v3"):
@@ -211,7 +211,7 @@ def _tensor_names(folder: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class _TaskMatrix:
-    """A rewrite: one task's matrix out of those of all tasks, transposed or not."""
+    """A rewrite that takes one task's matrix from the matrices of all tasks, transposed or not."""
 
     task: int
     is_transposed: bool
@@ -225,7 +225,7 @@ class TaskAdapter(SourcedFile):
     """The adapter of one task, by GGUF's names.
 
     A linear layer's A is (tasks, rank, in) and its B (tasks, out, rank); an embedding's A is
-    (tasks, rows, rank) and its B (tasks, rank, hidden), which is transposed.
+    (tasks, rows, rank) and its B (tasks, rank, hidden). The embedding's B is transposed.
     scales: the factor of each matrix's product, lora_alpha / lora_rank. `FormatError` for other
     shapes.
     """

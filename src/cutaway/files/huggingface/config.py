@@ -1,8 +1,8 @@
 """config.json as GGUF's metadata: the model's family, its sizes, its rotary positions.
 
 Knows the sizes that every family has, and transformers' defaults for absent keys, which
-tools/transformers_defaults.py writes from its classes into the table class_defaults.json. Models
-without a class in transformers share the defaults of another class.
+tools/transformers_defaults.py writes from transformers' classes into the table class_defaults.json.
+Models without a class in transformers share the defaults of another class.
 """
 
 import json
@@ -29,14 +29,14 @@ _WIDEST_HEAD = 1 << 16
 class Config:
     """A model's config as metadata. `FormatError` names a key that is missing, absurd or refused.
 
-    metadata  with GGUF's keys
+    metadata  the metadata by GGUF's keys
     tensors   tensors of GGUF that the folder's files lack: factors of rotary positions
     quantization  how matrices are quantised; None if they are not
     layers    number of the model's own layers, without draft layers
     tied      whether the output matrix is the embedding
     is_body   whether the model was saved without a head, by one of transformers' ...Model classes
     draft_layers  number of layers that follow the model's own and draft for it: 1 or 0
-    behind    the numbers of the blocks after these, which draft further tokens
+    behind    the numbers of the blocks after the draft layers; they draft further tokens
     sees_all  whether each token sees the whole text
     """
 
@@ -186,7 +186,7 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
 def _text(config: JsonObject) -> JsonObject:
     """Return the text model's config, if a model of pictures and text has a config for each.
 
-    The key for tied matrices is the outer config's, if it has one.
+    The key for tied matrices is the outer config's, if the outer config has such a key.
     """
     text, whole = config.part("text_config").values, config.values
     overrides = {k: v for k, v in text.items() if k not in whole or (v is not None and k != TIED)}

@@ -16,7 +16,7 @@ class JsonObject:
 
     names: the file's name of a key, where it differs from the name asked for
     defaults: values of keys that the file lacks
-    nulls: the file's names of keys for which null and absent differ, and that are null
+    nulls: the file's names of keys whose value is null, and for which null and absent differ
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class JsonObject:
         return JsonObject(self._values, self.file, names, defaults, self._nulls)
 
     def with_fallback(self, other: "JsonObject") -> "JsonObject":
-        """Return these values, with the other's for keys that are absent here."""
+        """Return these values, and the other object's values for keys that are absent here."""
         values = {k: v for k, v in self._values.items() if v is not None}
         return JsonObject({**other._values, **values}, self.file)
 
@@ -127,7 +127,7 @@ class JsonObject:
         return JsonObject(value or {}, f"{self.file}: {key}")
 
     def must_be(self, key: str, *allowed: Any) -> None:
-        """Refuse any other value; an absent key without a default means the first."""
+        """Refuse a value that is not allowed; an absent key without a default means the first."""
         value = self.get(key)
         is_absent = value is None and self._names.get(key, key) not in self._nulls
         if not is_absent and value not in allowed:

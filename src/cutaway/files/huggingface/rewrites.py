@@ -32,7 +32,7 @@ def flat(x: Array) -> Array:
 
 
 def transpose(x: Array) -> Array:
-    """GPT-2's Conv1D keeps (in, out) where a linear layer has (out, in)."""
+    """Transpose a matrix of GPT-2's Conv1D: it is (in, out), and a linear layer's (out, in)."""
     return x.T
 
 
@@ -55,13 +55,16 @@ def interleave_rope_rows(heads: int, rotated: int | None = None) -> Rewrite:
 
 
 def queries_keys_values(heads: int) -> Rewrite:
-    """GPT-NeoX keeps q, k, v of one head together; GGUF all queries, all keys, all values."""
+    """Reorder GPT-NeoX's rows so that all queries come first, then all keys, then all values.
+
+    GPT-NeoX keeps the query, key and value of one head together.
+    """
     return lambda x: _parts(x, heads, 3).swapaxes(0, 1).reshape(x.shape)
 
 
 @dataclass(frozen=True)
 class WithoutFirst:
-    """Drop the first rows of a matrix."""
+    """A rewrite that drops the first rows of a matrix."""
 
     count: int
 
@@ -76,7 +79,7 @@ class WithoutFirst:
 
 @dataclass(frozen=True)
 class AsRow:
-    """A vector as a matrix of one row."""
+    """A rewrite of a vector to a matrix of one row."""
 
     def shape(self, shape: Shape) -> Shape:
         """Return the shape of the result."""
@@ -89,7 +92,7 @@ class AsRow:
 
 @dataclass(frozen=True)
 class Half:
-    """The first half of a matrix's rows, 0, or the second, 1."""
+    """A rewrite that takes the first half of a matrix's rows (0), or the second half (1)."""
 
     index: int
 
@@ -105,9 +108,9 @@ class Half:
 
 @dataclass(frozen=True)
 class OfHeads:
-    """Rows first … last - 1 of each head as matrices of their own: (heads, rows, columns).
+    """A rewrite to a matrix for each head, of its rows first … last - 1: (heads, rows, columns).
 
-    is_transposed: (heads, columns, rows)
+    is_transposed: the result is (heads, columns, rows)
     """
 
     heads: int
@@ -128,7 +131,10 @@ class OfHeads:
 
 @dataclass(frozen=True)
 class Squeezed:
-    """A depthwise convolution's weights, (n, 1, taps), as a matrix; then its rows rewritten."""
+    """A rewrite of a depthwise convolution's weights, (n, 1, taps), to a matrix.
+
+    then: a rewrite of the matrix's rows
+    """
 
     then: Rewrite = as_it_is
 
@@ -143,9 +149,9 @@ class Squeezed:
 
 @dataclass(frozen=True)
 class Tiled:
-    """Value heads that share a key head are neighbours in transformers, but not in GGUF.
+    """A rewrite of value heads: in transformers, those that share a key head are neighbours.
 
-    GGUF has the first of each key head, then the second of each, and so on.
+    GGUF has the first value head of each key head, then the second of each, and so on.
     size: rows of a head; skip: rows before the heads, which stay
     """
 
@@ -155,7 +161,7 @@ class Tiled:
     skip: int = 0
 
     def __call__(self, x: Array) -> Array:
-        """The rows in GGUF's order."""
+        """Return the rows in GGUF's order."""
         heads = x[self.skip :].reshape(self.k_heads, self.heads // self.k_heads, self.size, -1)
         tiled = heads.swapaxes(0, 1).reshape(x[self.skip :].shape)
         return np.concatenate([x[: self.skip], tiled]) if self.skip else tiled
@@ -163,9 +169,10 @@ class Tiled:
 
 @dataclass(frozen=True)
 class RowParts:
-    """The selected parts of all groups of rows; each group has parts of these sizes.
+    """A rewrite that takes the selected parts of all groups of rows.
 
-    then: a rewrite of the result that keeps its shape
+    sizes: the number of rows of each part of a group
+    then: a rewrite of the result that keeps the shape
     """
 
     sizes: tuple[int, ...]
@@ -178,7 +185,7 @@ class RowParts:
         return (shape[0] // sum(self.sizes) * rows, *shape[1:])
 
     def __call__(self, x: Array) -> Array:
-        """The first part of every group, then the second …"""
+        """Return the first selected part of every group, then the second of every group, …"""
         if len(x) % sum(self.sizes):
             raise FormatError(f"a tensor of {len(x)} rows is no whole number of heads")
         groups = x.reshape(-1, sum(self.sizes), *x.shape[1:])
@@ -189,7 +196,10 @@ class RowParts:
 
 @dataclass(frozen=True)
 class GroupedVector:
-    """A vector, rewritten by ``then``, as a matrix of ``groups`` rows; None: a row a number."""
+    """A rewrite of a vector, first by ``then``, then to a matrix of ``groups`` rows.
+
+    groups: None: each number is a row
+    """
 
     groups: int | None = None
     then: Rewrite = as_it_is
@@ -202,21 +212,21 @@ class GroupedVector:
         return groups, shape[0] // groups
 
     def __call__(self, x: Array) -> Array:
-        """(groups, numbers of each)."""
+        """Return the matrix: (groups, numbers of each)."""
         return self.then(x).reshape(self.shape(x.shape))
 
 
 @dataclass(frozen=True)
 class Multiplied:
-    """A float32 matrix times a number, or rows times their own.
+    """A rewrite that multiplies a float32 matrix by a number, or stretches of rows by several.
 
-    factors: (rows, factor) of each stretch of rows in order; rows 0: all
+    factors: (rows, factor) of each stretch of rows in order; 0 rows stand for all rows
     """
 
     factors: tuple[tuple[int, float], ...]
 
     def __call__(self, x: Array) -> Array:
-        """The products, in float32."""
+        """Return the products, in float32."""
         rows = [count or len(x) for count, _ in self.factors]
         if sum(rows) != len(x):
             raise FormatError(f"a tensor of {len(x)} rows has factors for {sum(rows)}")
@@ -231,7 +241,7 @@ class TiledColumns:
     rows: Tiled
 
     def __call__(self, x: Array) -> Array:
-        """The columns in GGUF's order."""
+        """Return the columns in GGUF's order."""
         return self.rows(x.T).T
 
 

@@ -1,6 +1,7 @@
 """Rotary positions: a config's settings as GGUF's metadata and tensors.
 
-Knows where transformers 4 and 5 write them, and the kinds of scaling that GGUF can express.
+Knows where transformers 4 and 5 write these settings, and the kinds of scaling that GGUF can
+express.
 """
 
 from math import log, pi, sqrt
@@ -20,7 +21,7 @@ class Ropes(NamedTuple):
 
     partial       only a part of each head is rotated
     proportional  the frequencies of that part are those of a whole head
-    longrope      phi's
+    longrope      the scaling of Phi 3
     ntk_alpha     "dynamic" with an alpha means a larger base
     truncates     yarn's ramp begins and ends at a pair, not in between
     """
@@ -38,8 +39,8 @@ USUAL, PARTIAL = Ropes(), Ropes(partial=True)
 def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject:
     """Return base, kind, and the kind's settings, for all layers or for one kind of layers.
 
-    transformers 5 has one object, or one per kind of layers; 4 has two keys. Given both forms,
-    transformers reads only ``rope_scaling`` and loses the base, so they must agree.
+    transformers 5 has one object, or one per kind of layers; transformers 4 has two keys. Given
+    both forms, transformers reads only ``rope_scaling`` and loses the base, so both must agree.
     """
     new = config.part("rope_parameters")
     if layer_type is not None and isinstance(new.get(layer_type), dict):
@@ -105,7 +106,7 @@ def _scaling(
 
 
 def _larger_base(rope: JsonObject, kind: str, dims: int, *, ntk_alpha: bool) -> dict[str, Any]:
-    """Return the base of kinds that only change it; {} if it is the model's own."""
+    """Return the base, for kinds that only change the base; {} if it is the model's own."""
     base = rope.positive("rope_theta")
     if kind == "ntk":  # GTE's: all frequencies are lower, too
         factor = rope.positive("factor")
@@ -152,7 +153,7 @@ def _mscale(factor: float, weight: float) -> float:
 
 
 def _proportional(head_dim: int, dims: int) -> NDArray[np.float32]:
-    """Return divisors of frequencies, (head_dim / 2,): 1, then one that stops rotation."""
+    """Return divisors of frequencies, (head_dim / 2,): 1, then a number that stops rotation."""
     return np.where(np.arange(head_dim // 2) < dims // 2, 1.0, 1e30).astype(np.float32)
 
 

@@ -52,7 +52,7 @@ def files(folder: Path) -> list[Path]:
 def sentence_metadata(folder: Path, architecture: str, *, is_rank: bool) -> dict[str, Any]:
     """Return GGUF's keys, and some that GGUF lacks; {} for a folder without modules.
 
-    is_rank: whether the model has a head that scores: then the tokenizer limits the length
+    is_rank: whether the model has a head that scores texts; then the tokenizer limits their length
     """
     module_list = modules(folder)
     if not module_list:
@@ -91,7 +91,10 @@ def sentence_metadata(folder: Path, architecture: str, *, is_rank: bool) -> dict
 
 
 def _most_tokens(folder: Path, settings: JsonObject) -> int | None:
-    """Return the longest text's tokens; sentence-transformers 6 has them with the tokenizer."""
+    """Return how many tokens a text may have.
+
+    sentence-transformers 6 stores this number with the tokenizer.
+    """
     if settings.get("max_seq_length") is not None:
         return settings.size("max_seq_length")
     tokenizer = JsonObject.read(folder / TOKENIZER)
@@ -120,7 +123,7 @@ def _pooling(config: JsonObject) -> str:
 
 
 def _activation(config: JsonObject) -> str:
-    """Return a dense layer's activation by its name in ``model.pooling``, from torch's class."""
+    """Return the name in ``model.pooling`` of a dense layer's activation, by torch's class."""
     name = (config.text("activation_function") or "torch.nn.modules.activation.Tanh").split(".")[-1]
     names = {"Identity": "identity", "Tanh": "tanh", "GELU": "gelu", "ReLU": "relu"}
     if name not in names:
@@ -215,7 +218,7 @@ class _Words:
         return self.id_of(text) if text else None
 
     def filler(self, config: JsonObject, text: str | None = None) -> int:
-        """Return the token that fills queries: the one named, else the mask, else the end."""
+        """Return the token that fills queries: the named token, else the mask, else the end."""
         if text is not None:
             if (token_id := self.id_of(text)) is None:
                 config.fail("query_expansion", f"of a token that is known, not {text!r:.40}")

@@ -50,7 +50,10 @@ def shard_paths(folder: Path) -> list[Path]:
 
 
 class Shards:
-    """All tensors of some files. Raises as `SafetensorsFile` does, and for a name in two files."""
+    """All tensors of some files.
+
+    Raises what `SafetensorsFile` raises, and `FormatError` if a tensor is in two files.
+    """
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._file_of: dict[str, SafetensorsFile] = {}
@@ -77,7 +80,7 @@ class Shards:
         return elements.reshape(info.shape)
 
     def raw(self, name: str) -> TensorBytes:
-        """Return the bytes of these elements, which are read when they are sliced."""
+        """Return the bytes of a tensor's elements; they are read when they are sliced."""
         return self._file_of[name].raw(name)
 
     def __contains__(self, name: object) -> bool:
@@ -125,7 +128,7 @@ _AHEAD = re.compile(r"(model\.)?(mtp|mtp_layers)\.")
 
 
 def plain_name(name: str) -> str:
-    """Return a matrix's plain name, if torch adds something to it."""
+    """Return a matrix's name without what torch adds to the name."""
     base = name.removesuffix(_ORIGINAL)
     return f"{base}.weight" if base != name else name
 
@@ -199,7 +202,7 @@ Sources = dict[str, TensorSource]
 
 
 class SourcedFile(ModelFile):
-    """A folder whose tensors are computed from its safetensors files' when they are read."""
+    """A folder whose tensors are computed, when read, from those of its safetensors files."""
 
     tensors: Mapping[str, TensorSource]
 

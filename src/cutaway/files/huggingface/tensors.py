@@ -43,12 +43,12 @@ from cutaway.files.weights.cursor import quote
 
 _PART = {"ffn_gate_exps": 0, "ffn_up_exps": 1, "ffn_down_exps": None}
 FUSED = frozenset(_PART)
-"""GGUF's names of tensors with all experts of a layer; in files, gate and up are one."""
+"""GGUF's names of tensors with all experts of a layer; folders have gate and up in one tensor."""
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A rewrite: rows of each expert of a tensor, (experts, outputs, inputs).
+    """A rewrite that takes rows of each expert from a tensor (experts, outputs, inputs).
 
     is_turned: whether the tensor is (experts, inputs, outputs)
     rows: which of the outputs
@@ -63,9 +63,10 @@ class Fused:
         cls, name: str, info: TensorInfo, hidden: int, experts: int,
         *, is_turned: bool | None, alternate: bool,
     ) -> "Fused":  # fmt: skip
-        """Return the rewrite of a tensor of matrices. name: of FUSED.
+        """Return the rewrite of a tensor of matrices.
 
-        is_turned: None: the shape decides; alternate: whether outputs of gate and up alternate.
+        name: one of FUSED; is_turned: as in the class, or None if the shape decides;
+        alternate: whether outputs of gate and up alternate.
         FormatError if the tensor does not fit, or would fit both ways.
         """
         part, (count, *sides) = _PART[name], info.shape
@@ -85,7 +86,7 @@ class Fused:
 
     @classmethod
     def bias(cls, name: str, info: TensorInfo, *, alternate: bool) -> "Fused":
-        """Return the rewrite of biases, (experts, outputs). name: of FUSED."""
+        """Return the rewrite of biases, (experts, outputs). name: one of FUSED."""
         part, (experts, outputs) = _PART[name], info.shape
         rows = _rows(part, outputs, alternate=alternate)
         return cls((experts, outputs if part is None else outputs // 2), False, rows)

@@ -1,8 +1,9 @@
-"""Decodes the bytes of each format: quant blocks in, float32 out.
+"""Decodes the bytes of each format: quant blocks become float32.
 
-Knows one short function per format, written as its definition: the oracle of the native kernels. In
-every function n is the number of quant blocks; the names of the fields are those of `formats`.
-Knows no file. Source: `dequantize_row_*` in `ggml-quants.c` of ggml.
+Each format has one short function, written as the format is defined; the native kernels are
+compared with these functions. In every function n is the number of quant blocks; the names of the
+fields are those of `formats`. This module knows no file. Source: `dequantize_row_*` in
+`ggml-quants.c` of ggml.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ def unpack(packed: Bytes, bits: int) -> Bytes:
 
 
 def nibbles(b: QuantBlocks) -> Bytes:
-    """Byte i holds weight i in its low half and weight i + 16 in its high half: (n, 32), 0..15."""
+    """Return codes, (n, 32), 0..15: byte i holds code i in its low half, i + 16 in its high."""
     return unpack(b["qs"], 4).reshape(-1, 32)
 
 
@@ -74,7 +75,7 @@ def _nf4(b: QuantBlocks) -> Floats:
 
 
 def _pairs(b: QuantBlocks) -> Bytes:
-    """Byte i holds weight 2i in its low half and weight 2i + 1 in its high half: (n, group)."""
+    """Return codes, (n, group): byte i holds code 2i in its low half, 2i + 1 in its high."""
     return np.stack([b["qs"] & 15, b["qs"] >> 4], axis=-1).reshape(len(b), -1)
 
 
@@ -150,12 +151,12 @@ def _looked_up(table: Floats, index: NDArray[Any]) -> Floats:
 
 
 def _signs(bytes: Bytes) -> Floats:
-    """Bit i of a byte is set if weight i is negative: (..., k) -> (..., k, 8) of 1 and -1."""
+    """Return -1 for each bit that is set in a byte, else 1: (..., k) -> (..., k, 8)."""
     return np.float32(1) - np.float32(2) * f32(pieces(bytes, 1, 8))
 
 
 def _odd(scale: NDArray[Any], unit: float = 1) -> Floats:
-    """2·scale + 1, in the given unit."""
+    """Return 2·scale + 1, in the given unit."""
     return (f32(scale) * np.float32(2) + np.float32(1)) * np.float32(unit)
 
 
@@ -243,14 +244,17 @@ def _iq1_m(b: QuantBlocks) -> Floats:
 
 
 def _tq1_0(b: QuantBlocks) -> Floats:
-    """A byte is a fraction in base 3: multiplying it by 3 moves the next digit above its 8 bits."""
+    """Decode TQ1_0, in which a byte is a fraction in base 3.
+
+    Multiplying a byte by 3 moves its next digit above the 8 bits.
+    """
     parts = (b["qs"][:, :32], 5), (b["qs"][:, 32:], 5), (b["qh"], 4)
     digits = [_ternary(part, count).reshape(len(b), -1) for part, count in parts]
     return column(b["d"]) * (f32(np.hstack(digits)) - np.float32(1))  # (n, 256)
 
 
 def _ternary(packed: Bytes, count: int) -> Bytes:
-    """The first digits to the base 3 of each byte: (n, k) -> (n, count, k)."""
+    """Return the first digits of each byte in base 3: (n, k) -> (n, count, k)."""
     powers = np.uint8(3) ** np.arange(count, dtype=np.uint8)
     rest = packed[:, None] * powers[:, None]  # of 8 bits: whole digits are lost
     return (rest.astype(np.uint16) * 3 >> 8).astype(np.uint8)
@@ -325,7 +329,7 @@ def _q8_0(b: QuantBlocks) -> Floats:
 
 
 def _fives(b: QuantBlocks) -> Bytes:
-    """Bit i of the 32 in qh is the fifth bit of weight i: (n, 32), 0..31."""
+    """Return codes, (n, 32), 0..31: bit i of the 32 in qh is the fifth bit of code i."""
     high = np.unpackbits(b["qh"], axis=-1, bitorder="little")  # (n, 32)
     return nibbles(b) | high << np.uint8(4)
 
@@ -367,7 +371,8 @@ def _scales_and_shifts(b: QuantBlocks) -> tuple[Floats, Floats]:
     """Unpack the 8 scales and 8 shifts of 6 bits, each (n, 8, 1), from 12 bytes.
 
     Groups 0..3 lie in the low six bits of the first two rows of four bytes; groups
-    4..7 have their low four bits in the third row and their high two on top of the others.
+    4..7 have their low four bits in the third row, and their high two bits in the top two bits of
+    the first two rows.
     """
     first, second, third = np.moveaxis(b["scales"], 1, 0)  # each (n, 4)
     scale = np.hstack([first & 63, third & 15 | first >> 6 << 4])  # (n, 8), 0..63
@@ -396,4 +401,4 @@ _DECODERS: Mapping[str, Callable[[QuantBlocks], Floats]] = {
     "TQ1_0": _tq1_0, "TQ2_0": _tq2_0, "Q1_0": _q1_0, "Q2_0": _q2_0,
     **{f"{kind}_G{n}": by for kind, by in _OF_EACH_LENGTH.items() for n in (32, 64, 128)},
 }  # fmt: skip
-"""Decoders by name: quant blocks to float32, any shape of the right size."""
+"""Decoders by name. Each returns float32 in some shape of the right size."""

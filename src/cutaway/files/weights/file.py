@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 1 << 22  # bytes of a piece
 
 TensorBytes: TypeAlias = "FileBytes | NDArray[np.uint8]"
-"""A tensor's bytes, in memory, or in a file and read when sliced; slices are read-only."""
+"""A tensor's bytes: in memory, or in a file, where slices are read. Slices are read-only."""
 
 
 def pieces(data: TensorBytes, multiple: int = 1) -> Iterator[NDArray[np.uint8]]:
@@ -51,7 +51,7 @@ class TensorInfo:
 
     @property
     def nbytes(self) -> int:
-        """Bytes, as stored."""
+        """How many bytes the stored tensor has."""
         return FORMATS[self.format].nbytes(prod(self.shape))
 
 
@@ -95,7 +95,7 @@ class ModelFile(ABC):
         return numbers.reshape(info.shape)
 
     def factors(self, name: str) -> NDArray[np.float32] | None:
-        """Return the factor of products with a matrix, or with each of a stack; None if none.
+        """Return the factor of products with a matrix, or with each of a stack; None without one.
 
         NVFP4 has a scale of the whole tensor, which llama.cpp's converter writes as another tensor
         (`blk.0.ffn_up.scale` for `blk.0.ffn_up.weight`). Gemma 4's `ffn_gate_inp.scale` is no such

@@ -191,7 +191,7 @@ _GATE_UP, _KEYS_VALUES = "ffn_gate_up_exps", "attn_kv_b"
 
 @dataclass(frozen=True, slots=True)
 class _Part(TensorInfo):
-    """Rows of each of the stacked matrices of ``source``; all of them if ``rows`` is None.
+    """Rows of each of the stacked matrices of ``source``; all rows if ``rows`` is None.
 
     stack: how many matrices there are, and how many rows each has
     is_transposed: whether rows and columns are swapped; the result is float32
@@ -203,7 +203,7 @@ class _Part(TensorInfo):
     is_transposed: bool = False
 
     def bytes_of(self, raw: TensorBytes) -> TensorBytes:
-        """Return these rows' bytes as a new array; the source's own if ``rows`` is None."""
+        """Return these rows' bytes as a new array; if ``rows`` is None, the source's own bytes."""
         if self.rows is None:
             return raw
         if self.is_transposed:
@@ -229,7 +229,7 @@ class ApartFile(ModelFile):
     """A file whose fused tensors are replaced by their parts. Closing this closes the file."""
 
     def __init__(self, file: ModelFile) -> None:
-        """FormatError for a fused tensor that cannot be cut."""
+        """Raise FormatError for a fused tensor that cannot be cut."""
         self.path, self._file = file.path, file
         self.metadata, self.value_types = file.metadata, file.value_types
         parts = [part for info in file.tensors.values() for part in _apart(info, file)]
@@ -264,7 +264,7 @@ def _source(info: TensorInfo) -> str:
 
 
 def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
-    """Yield the parts of a fused tensor; any other tensor unchanged."""
+    """Yield the parts of a fused tensor; yield any other tensor unchanged."""
     if _GATE_UP in info.name:
         yield from _gate_and_up(info)
     elif _KEYS_VALUES in info.name and len(info.shape) > 1:
@@ -274,7 +274,10 @@ def _apart(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
 
 
 def _gate_and_up(info: TensorInfo) -> Iterator[TensorInfo]:
-    """Yield gate and up: each has half of every expert's rows, but all of a vector, as factors."""
+    """Yield gate and up: each has half of every expert's rows.
+
+    A vector, such as experts' factors, is not split: gate and up each have all of it.
+    """
     for i, name in enumerate(info.name.replace(_GATE_UP, f"ffn_{x}_exps") for x in ("gate", "up")):
         if len(info.shape) == 1:
             yield _Part(name, info.format, info.shape, info)

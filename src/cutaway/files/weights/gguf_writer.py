@@ -43,7 +43,7 @@ def write_resumable_gguf(
     on_progress: Callable[[int], None] = lambda _done: None,
     on_kept: Callable[[int], None] = lambda _size: None,
 ) -> None:  # fmt: skip
-    """Do as `write_gguf`; after Ctrl-C or SystemExit the next call continues the same file.
+    """Write as `write_gguf` does; after Ctrl-C or SystemExit the next call continues the file.
 
     made_of: identifies the source of the tensors' bytes; a file of another source is not continued
     on_kept: called with the bytes of tensors already written, which on_progress does not count

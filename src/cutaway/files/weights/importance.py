@@ -1,9 +1,9 @@
 """Importance matrices: how much each column of a model's matrices matters.
 
-Knows llama.cpp's files of them: GGUF, read and written, and the older .dat, read. An entry has the
-name of its matrix, and describes the inputs of that matrix while a text was read: the sum of
-squares of each column, and the number of rows; for a stack, of each expert. Does not know how these
-are collected, or how quantising uses them.
+Knows llama.cpp's files of importance matrices: GGUF, which it reads and writes, and the older .dat,
+which it reads. An entry has the name of its matrix, and describes the inputs of that matrix while a
+text was read: the sum of squares of each column, and the number of rows. In a stack each expert has
+its own sums and number. Does not know how entries are collected, or how quantising uses them.
 
 Source: `tools/imatrix/imatrix.cpp` and `common/imatrix-loader.cpp` of llama.cpp.
 """
@@ -29,7 +29,10 @@ _DATASETS, _CHUNKS, _CHUNK = "imatrix.datasets", "imatrix.chunk_count", "imatrix
 
 
 class ColumnSums(NamedTuple):
-    """One matrix's sums of squares, (n, columns), and numbers of rows, (n,); n experts, or 1."""
+    """One matrix's sums of squares, (n, columns), and numbers of rows, (n,).
+
+    n is the number of experts, or 1.
+    """
 
     sums: Floats
     counts: Floats
@@ -40,7 +43,7 @@ class Importance:
     """An importance matrix.
 
     datasets  the texts that it was collected from
-    chunks    how many pieces of them, each of chunk_size tokens; 0 if the file has no count
+    chunks    how many pieces of the texts, each of chunk_size tokens; 0 if the file has no count
     path      the file it was read from
     """
 
@@ -76,7 +79,7 @@ class Importance:
     def column_means(self, info: TensorInfo) -> Floats | None:
         """Return the mean square of each column's input, (matrices, columns); None if unknown.
 
-        1 for experts that no row used. InputError if the entry has another shape.
+        The mean is 1 for experts that no row used. InputError if the entry has another shape.
         """
         entry = self.entries.get(info.name)
         if entry is None:

@@ -1,6 +1,6 @@
 """The format that each tensor gets when a model is quantised.
 
-Knows llama.cpp's mixes: few tensors get more bits than the mix is named after, since errors in them
+Knows llama.cpp's mixes: a few tensors get more bits than the mix's name says, since errors in these
 cost more. Does not know how numbers are quantised.
 
 Source: `llama_tensor_get_type_impl` and `tensor_type_fallback` in `llama-quant.cpp` of llama.cpp.
@@ -44,7 +44,7 @@ MIXES: Mapping[str, Mix] = MappingProxyType({
 })  # fmt: skip
 """The mixes by their usual names, from many bits to few.
 
-In mxfp4_moe only experts are MXFP4, and the others Q8_0; llama.cpp has no mxfp4.
+In mxfp4_moe only experts are MXFP4, and other matrices are Q8_0; llama.cpp has no mxfp4.
 """
 
 # These are not quantised: they are small, and errors in them cost much.
@@ -159,7 +159,10 @@ class _Chooser:
         return "Q8_0" if self._base in ("Q8_0", "MXFP4") or not fits else "Q6_K"
 
     def _values_format(self) -> str:
-        """Return the format for values: shared by heads they are few, so errors do not average."""
+        """Return the format for values.
+
+        Values that heads share are few, so that their errors do not average out.
+        """
         if self._experts == 8:
             return "Q8_0"
         gets_more = self._is_one_of_more(self._value, self._values)
@@ -201,7 +204,10 @@ class _Chooser:
 
     @staticmethod
     def _is_one_of_more(i: int, count: int) -> bool:
-        """Whether a layer gets more bits: the first eighth, the last, and every third between."""
+        """Whether a layer gets more bits.
+
+        Those of the first and the last eighth do, and every third layer between them.
+        """
         return i < count // 8 or i >= 7 * count // 8 or (i - count // 8) % 3 == 2
 
 

@@ -35,13 +35,13 @@ _AT_ONCE = 1 << 22  # weights: bounds the memory of decoding, and how long Ctrl-
 
 
 class QuantisedFile(ModelFile):
-    """Another file's tensors, quantised to a mix of formats; closing this closes the other.
+    """Another file's tensors, quantised to a mix of formats; closing this file closes the other.
 
     to          one of `MIXES` or `PLAIN_MIXES`: "q4_k_m"
-    threads     how many quantise; None takes one for each processor that this process may use
+    threads     how many threads quantise; None: one for each processor that this process may use
     importance  how much each column of the matrices matters
     formats     tensor -> the format that replaces the mix's
-    fallback_tensors  those that got another format, since their rows are no whole quant blocks
+    fallback_tensors  tensors that got another format, as their rows are no whole quant blocks
 
     ``raw`` quantises anew each time, in new memory, and raises FormatError if a weight is not
     finite, or too large for the format. InputError if the native extension was not built.

@@ -143,7 +143,7 @@ class SafetensorsFile(TensorFile):
         return _LENGTH + length, header
 
     def _entry(self, name: str, entry: Any, start: int, size: int) -> _Entry:
-        """Check one entry by itself; start: of the tensors' bytes, size: of the file."""
+        """Check one entry by itself; start: where tensors' bytes start; size: the file's size."""
         fields = entry if isinstance(entry, dict) else {}
         dtype, shape, offsets = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
         if not isinstance(dtype, str) or not _sizes(shape) or not _sizes(offsets):
@@ -175,7 +175,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:
-    """Whether it is a list of whole numbers, none below 0."""
+    """Whether the value is a list of whole numbers, none below 0."""
     return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
 
 
@@ -196,7 +196,7 @@ def write_safetensors(path: Path, tensors: Arrays, metadata: Mapping[str, str]) 
 
 
 def parts(tensors: Arrays, metadata: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the bytes of such a file: its header, then each tensor."""
+    """Yield the bytes of a safetensors file: its header, then each tensor."""
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     at = 0
     for name, tensor in tensors.items():

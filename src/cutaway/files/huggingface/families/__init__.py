@@ -1,8 +1,9 @@
 """The families of models: GGUF's architecture and the names of tensors and keys for each.
 
-A row has the model_type of config.json and the particulars of its family. Its module has the name
-of its graph's module in ``compute/model/architectures/``, which may import this package, but not
-the reverse. Keys that several families share are in `keys`, names of tensors in `family`.
+A row has the model_type of config.json and the particulars of its family. The row's module has the
+same name as its graph's module in ``compute/model/architectures/``. Those modules may import this
+package, but this package may not import them. Keys that several families share are in `keys`, names
+of tensors in `family`.
 
 Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
 """

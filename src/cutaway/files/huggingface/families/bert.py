@@ -26,7 +26,7 @@ def _sees_all(_: JsonObject) -> dict[str, Any]:
 
 
 def nomic_bert_moe(config: JsonObject) -> dict[str, Any]:
-    """nomic v2: in every so-many-th layer a mixture of MLPs without gates."""
+    """Return the keys of nomic v2: every n-th layer has a mixture of MLPs without gates."""
     return {
         "attention.causal": False, "hidden_activation": "gelu",
         "expert_count": config.size("num_experts"), "expert_used_count": config.size("moe_top_k"),
@@ -36,14 +36,17 @@ def nomic_bert_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def roberta(config: JsonObject) -> dict[str, Any]:
-    """BERT's keys; positions begin after the padding token's id, the head has one activation."""
+    """Return BERT's keys, with a shorter context: positions begin after the padding token's id."""
     if (rows := config.size("max_position_embeddings")) <= _ROBERTA_FIRST:
         config.fail("max_position_embeddings", f"above {_ROBERTA_FIRST}, which no token has")
     return keys_of(config) | {"context_length": rows - _ROBERTA_FIRST}
 
 
 def modern_bert(config: JsonObject) -> dict[str, Any]:
-    """An encoder: one layer in n attends to all, the others to a window on both sides."""
+    """Return the keys of an encoder in which one layer in n attends to all tokens.
+
+    The other layers attend to a window on both sides.
+    """
     return {
         "attention.causal": False,
         "attention.sliding_window": config.size("local_attention"),
@@ -141,7 +144,10 @@ _NOMIC_NAMES = {
 
 
 def _nomic_experts(config: JsonObject) -> Mapping[str, Rewrite]:
-    """All experts' matrices are stacked in one; in the second, rows are inputs."""
+    """Return the rewrites of experts' matrices, which the files stack in one matrix.
+
+    In the stack of the experts' second matrices, rows are inputs.
+    """
     count, inner = config.size("num_experts"), config.size("intermediate_size")
     return {
         "ffn_up_exps": OfHeads(count, 0, inner),

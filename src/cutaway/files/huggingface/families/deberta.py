@@ -1,8 +1,8 @@
 """DeBERTa, v2 and v3: names and keys, and the projections of distances in each layer.
 
-All layers share a matrix with a normed row for each distance. A layer projects it as it projects
-tokens (share_att_key), or by matrices of its own. The graph, in
-``compute/model/architectures/deberta.py``, reads the products, which are computed on reading.
+All layers share a matrix with a normed row for each distance. A layer projects this matrix as it
+projects tokens (share_att_key), or by matrices of its own. The products are computed when they are
+read. The graph, in ``compute/model/architectures/deberta.py``, reads them as tensors.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ def deberta_v2(config: JsonObject) -> dict[str, Any]:
 
 
 def _span(config: JsonObject) -> int:
-    """Return how many distances to one side have rows."""
+    """Return how many distances on each side have a row."""
     buckets = config.get("position_buckets")
     return buckets if isinstance(buckets, int) and buckets > 0 else _farthest(config)
 
@@ -60,16 +60,16 @@ _PROJECTIONS = {"attn_k_rel": ("attn_k_pos", "attn_k"), "attn_q_rel": ("attn_q_p
 
 @dataclass(frozen=True, slots=True)
 class ProjectedRows(TensorSource):
-    """A matrix for each head, (heads, distances, numbers of a head), float32.
+    """The projected rows of distances, float32: (heads, distances, numbers of a head).
 
-    parts  rows of distances, norm and its bias, matrix, bias
+    parts  the rows, the norm's weights and bias, the projection's matrix and bias
     """
 
     parts: tuple[TensorSource, ...] = ()
     eps: float = 0.0
 
     def make(self, shards: Shards) -> NDArray[np.uint8]:
-        """See `TensorSource`; computed in float64."""
+        """See `TensorSource`; the products are computed in float64."""
         rows, scale, shift, matrix, bias = (_numbers(part, shards) for part in self.parts)
         rows = rows[: self.shape[1]]
         centred = rows - rows.mean(axis=1, keepdims=True)

@@ -1,13 +1,13 @@
-"""The families of masked diffusion models: each has another family's body, and another attention.
+"""The families of masked diffusion models: another family's body with a different attention.
 
-Knows the keys of their configs and the values required, whether their rows are shifted, and, from
-papers and code, the mask token if neither config nor tokenizer has it. Their rows of graphs are in
-``compute/model/architectures/diffusion.py``, or in their bodies' modules.
+Knows the keys of their configs, the values that these must have, and whether their rows are
+shifted. If neither config nor tokenizer has the mask token, its id here is from papers and code.
+The graphs are in ``compute/model/architectures/diffusion.py``, or in the modules of their bodies.
 
 *MDLM's modulation by time*: each block has a shift, a scale and a gate for each of its two halves,
 which a matrix computes from an embedding of sigma (DiT's adaLN, Peebles & Xie 2022, arXiv
 2212.09748). MDLM's sigma is always 0, so these are constants: LN(x) · w · (1 + scale) + shift is a
-norm with a bias, and gate · (W x + b) a matrix with other rows.
+norm with a bias, and gate · (W x + b) is a matrix with other rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,7 +32,7 @@ _WRAPPED = "denoise_model."  # before the names of a body in a wrapper that has 
 
 
 def llada_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, without groups or shared ones."""
+    """Return the keys of a model with experts in every layer; refuse groups and shared experts."""
     layers = config.size("num_hidden_layers")
     config.must_be("moe_layer_freq", [1] * layers)
     for name in ("router_num_group", "router_topk_group", "shared_expert_intermediate_size"):
@@ -43,7 +43,7 @@ def llada_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def mdlm(config: JsonObject) -> dict[str, Any]:
-    """A GPT-NeoX with the other GELU, once the modulation by time is folded in."""
+    """Return the keys of MDLM: a GPT-NeoX with gelu_new, once the modulation is folded in."""
     return {
         "use_parallel_residual": False, "hidden_activation": "gelu_new",
         **gpt.width(config),
@@ -59,7 +59,7 @@ _ROOT = "backbone."
 
 @dataclass(frozen=True)
 class Scaled:
-    """The rows of a tensor, each times a number of its own."""
+    """A rewrite that multiplies each row of a tensor by a number of its own."""
 
     by: Array
 
@@ -106,7 +106,7 @@ def _scale_rows(source: TensorSource, by: Array) -> TensorSource:
 
 
 def _time(shards: Shards) -> Array:
-    """Return the blocks' embedding of sigma 0, whose waves are all cosines 1 and sines 0."""
+    """Return the embedding of sigma 0 for the blocks; at 0 all cosines are 1 and all sines 0."""
     first = f"{_ROOT}sigma_map.mlp.0"
     width = _read(shards, f"{first}.weight").shape[-1]
     waves = np.repeat([1.0, 0.0], [width // 2, width - width // 2])
@@ -264,7 +264,7 @@ def _mdlm(config: JsonObject, _: Iterable[str]) -> Family:
 
 
 def _diffugpt(config: JsonObject, _: Iterable[str] = ()) -> Family:
-    """Return the family with the mask of a DiffuGPT, which its size identifies."""
+    """Return the family with a DiffuGPT's mask token, which follows from the model's size."""
     family, mask = ROWS["diffugpt"], _GPT2_MASKS.get(config.size("n_embd"))
     return family if mask is None else _masked_by(mask, family)
 

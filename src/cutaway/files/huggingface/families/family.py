@@ -1,6 +1,7 @@
 """Family: the particulars of one kind of model's folders, and the names that many share.
 
-Some folders have a draft head as one more layer, others apart under mtp. Knows no family.
+Some folders have a draft head as one more layer; others have it apart, under mtp. This module knows
+no family.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,7 @@ ATTENTION = {
 
 
 def mlp(name: str = "mlp", ending: str = "") -> dict[str, str]:
-    """Return the names of a gated MLP's three matrices; ending: of GGUF's names."""
+    """Return the names of a gated MLP's three matrices; ending: the end of GGUF's names."""
     return {f"{name}.{part}_proj": f"ffn_{part}{ending}" for part in ("gate", "up", "down")}
 
 
@@ -37,13 +38,13 @@ FUSED_EXPERTS = {
     "mlp.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
-"""All experts of a layer in two tensors."""
+"""Names of the two tensors that hold all experts of a layer."""
 MIXTRAL_EXPERTS = {
     f"block_sparse_moe.experts.{{}}.{old}": f"ffn_{new}_exps"
     for old, new in (("w1", "gate"), ("w2", "down"), ("w3", "up"))
 }
 TEXT = ("model.language_model.", "language_model.model.", "language_model.", "model.")
-"""Prefixes of models that read pictures, for which the rest is a part."""
+"""Prefixes of tensors' names in models that read pictures, of which the text model is a part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,29 +55,31 @@ class Family:
     prefixes      what a tensor's name may begin with
     outside       tensors outside the layers: transformers' name without ".weight" or ".bias" ->
                   GGUF's
-    layer         tensors of each layer, likewise; "a+b" is two in one, which `rewrites` split
+    layer         tensors of each layer, likewise; "a+b" is one tensor that `rewrites` split
     whole         tensors of each layer by their whole names, transformers' and GGUF's
     experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
     experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
                   outputs), not (experts, outputs, inputs); None: their shapes decide
-    experts_alternate  whether outputs of gate and up alternate in these
+    experts_alternate  whether outputs of gate and up alternate in these tensors
     skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
     names         config.json's names of keys, where they differ from llama's
     defaults      transformers' values of keys that config.json lacks
-    rewrites      by GGUF's name of a tensor, from the heads; rewrites_of: from all of the config
+    rewrites      returns rewrites by GGUF's name of a tensor, from the numbers of heads;
+                  rewrites_of: likewise, from all of the config
     must_be       the value that a key must have, or a tuple of those allowed, the default first
     metadata      returns the family's own metadata, and refuses what GGUF cannot express
     rebuild       replaces tensors that the graph wants in another form, and returns metadata that
                   the files have as tensors
-    grouped       whether heads may share keys and values; if not, config.json's number is ignored
+    grouped       whether heads may share keys and values; if they may not, config.json's number of
+                  key-value heads is ignored
     layer_norm    whether norms subtract the mean
-    attention     "causal"; of a diffusion model "bidirectional", or "block-causal", with blocks of
-                  config.json's block_size, and bidirectional where it has none
+    attention     "causal"; for a diffusion model "bidirectional" or "block-causal". The size of
+                  blocks is config.json's block_size; without it, attention is bidirectional
     shifts        whether rows of a diffusion model predict the next position
     head_dim      returns the width of heads, if config.json has another name for it
-    rope          the kinds of rotary positions that it may have; None: it has none
-    rank          tensors outside the layers of a head that scores texts, likewise, which replaces
-                  the one that predicts tokens; rank_activation: the head's activation
+    rope          the kinds of rotary positions that models may have; None: they have none
+    rank          tensors, likewise, of a head that scores texts. This head replaces the one that
+                  predicts tokens; rank_activation: the activation of the head that scores
     shared        whether all layers are one, named as layer 0
     """
 
@@ -108,11 +111,11 @@ class Family:
 
     @property
     def is_rank(self) -> bool:
-        """Whether it has a head that scores texts."""
+        """Whether the family has a head that scores texts."""
         return RANK_HEAD in self.outside.values()
 
     def ranking(self, tensors: Iterable[str]) -> "Family":
-        """Return the family with a head that scores texts, where a folder has one."""
+        """Return the family, with a head that scores texts if the folder has such a head."""
         last = next((name for name, new in self.rank.items() if new == RANK_HEAD), None)
         if last is None or not any(name.endswith(f"{last}.weight") for name in tensors):
             return self
@@ -124,7 +127,7 @@ class Family:
 
 
 RANK_HEAD = "cls.output"
-"""GGUF's name of the last matrix of such a head."""
+"""GGUF's name of the last matrix of a head that scores texts."""
 Variant = Callable[[JsonObject, Iterable[str]], Family | None]
 """Chooses another family than the model_type's, by the config or the names of the tensors."""
 
@@ -147,7 +150,10 @@ _APART = {
 
 
 def as_layer(name: str, layer: int) -> str:
-    """Return the name that a draft head's tensor under mtp would have in a layer; others as is."""
+    """Return the name that a draft head's tensor under mtp would have in a layer.
+
+    Other names are returned unchanged.
+    """
     for old, new in _APART.items():
         if name.startswith(old):
             return f"model.layers.{layer}.{new}{name.removeprefix(old)}"

@@ -42,7 +42,10 @@ def gemma(config: JsonObject) -> dict[str, Any]:
 
 
 def gemma2(config: JsonObject) -> dict[str, Any]:
-    """A window in every other layer, the first included, and caps on scores and logits."""
+    """Return the keys of caps on scores and logits, and of a window.
+
+    Every other layer has the window, from the first layer on.
+    """
     config.must_be("use_bidirectional_attention", False)
     keys.check_layers(config, lambda layer: FULL if layer % 2 else SLIDING)
     caps = {
@@ -53,7 +56,7 @@ def gemma2(config: JsonObject) -> dict[str, Any]:
 
 
 def gemma3(config: JsonObject) -> dict[str, Any]:
-    """A window in five of six layers, which rotate by another base."""
+    """Return the keys of a window in five of six layers, and the base by which these rotate."""
     for name in ("sliding_window_pattern", "_sliding_window_pattern"):
         config.must_be(name, 6)
     keys.check_layers(config, lambda layer: SLIDING if (layer + 1) % 6 else FULL)
@@ -73,12 +76,15 @@ def _windows(config: JsonObject) -> dict[str, Any]:
 
 
 def gemma_embedding(config: JsonObject) -> dict[str, Any]:
-    """Gemma 3, in which each token sees all, or a window to both sides."""
+    """Return Gemma 3's keys, with tokens that also see the tokens after them."""
     return gemma3(config) | {"attention.causal": False}
 
 
 def gemma4(config: JsonObject) -> dict[str, Any]:
-    """Windows, heads of each kind of layer, layers that read others' keys, wider MLPs, experts."""
+    """Return the keys of Gemma 4, in which windows, heads and MLPs differ from layer to layer.
+
+    Some layers read the keys and values of earlier layers. Some models have experts.
+    """
     config.must_be("hidden_activation", "gelu_pytorch_tanh")
     config.must_be("use_bidirectional_attention", "vision", None)  # the same for text
     layers, width = config.size("num_hidden_layers"), config.size("intermediate_size")
@@ -143,7 +149,7 @@ def _full_size(config: JsonObject, key: str) -> int:
 
 
 def _numbers(per_layer: JsonObject) -> list[int]:
-    """Return the layer numbers that are keys: transformers writes "05" once there is a "10"."""
+    """Return the object's keys as layer numbers: transformers writes "05" if there is a "10"."""
     return sorted(
         int(name) if name.isdecimal() and len(name) < 9 else -1 for name in per_layer.values
     )

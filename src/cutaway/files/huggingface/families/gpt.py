@@ -28,7 +28,7 @@ def width(config: JsonObject) -> dict[str, Any]:
 
 
 def gpt_neox(config: JsonObject) -> dict[str, Any]:
-    """Whether attention and feed-forward read the same input."""
+    """Return whether attention and feed-forward read the same input."""
     return {"use_parallel_residual": config.flag("use_parallel_residual", True)}
 
 

@@ -1,8 +1,8 @@
-"""Keys of more than one family: metadata beyond the sizes that all have.
+"""Metadata keys that several families share, beyond the sizes that all families have.
 
 Each function returns metadata of a config, without the architecture's prefix. Settings that
 change the numbers and have no key in GGUF are refused by name. A family's own keys lie beside its
-row. Knows no family's tensors.
+row. This module knows no family's tensors.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal dist
 
 
 def mixtral(config: JsonObject) -> dict[str, Any]:
-    """Experts, and perhaps a window."""
+    """Return the numbers of experts, and the window's length if the config has one."""
     experts = {
         "expert_count": config.size("num_local_experts"),
         "expert_used_count": config.size("num_experts_per_tok"),
@@ -28,7 +28,7 @@ def mixtral(config: JsonObject) -> dict[str, Any]:
 
 
 def granite(config: JsonObject) -> dict[str, Any]:
-    """Four factors."""
+    """Return Granite's four factors: of attention, embeddings, residuals and logits."""
     names = {
         "attention_multiplier": "attention.scale", "embedding_multiplier": "embedding_scale",
         "residual_multiplier": "residual_scale", "logits_scaling": "logit_scale",
@@ -37,7 +37,7 @@ def granite(config: JsonObject) -> dict[str, Any]:
 
 
 def qwen(config: JsonObject) -> dict[str, Any]:
-    """No window: GGUF has no key for the layers that would have one."""
+    """Return no keys; refuse a window, since GGUF cannot say which layers would have it."""
     config.must_be("use_sliding_window", False)
     kinds = config.get("layer_types") or []
     if not isinstance(kinds, list) or SLIDING in kinds:
@@ -46,7 +46,10 @@ def qwen(config: JsonObject) -> dict[str, Any]:
 
 
 def sections(config: JsonObject, default: list[int] | None) -> Any:
-    """Return how three positions share a head, as in GGUF; default: if config.json has no key."""
+    """Return, as GGUF has it, how three positions share a head.
+
+    default: the shares if config.json has no key for them
+    """
     shares = settings_of(config).get("mrope_section") or default
     if not isinstance(shares, list) or not all(type(n) is int for n in shares):
         config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
@@ -54,7 +57,7 @@ def sections(config: JsonObject, default: list[int] | None) -> Any:
 
 
 def qwen3_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer."""
+    """Return the keys of a model with experts in every layer."""
     config.must_be("decoder_sparse_step", 1)
     config.must_be("mlp_only_layers", [])
     count = "num_experts" if config.get("num_experts") is not None else "num_local_experts"
@@ -77,7 +80,10 @@ def local_base(config: JsonObject, old_name: str) -> float:
 
 
 def flagged_windows(config: JsonObject) -> dict[str, Any]:
-    """A flag for each layer; unless config.json says otherwise, every fourth sees all."""
+    """Return the window's length, and for each layer whether the layer has the window.
+
+    Unless config.json says otherwise, every fourth layer sees the whole text.
+    """
     layers = config.size("num_hidden_layers")
     kinds = config.get("layer_types") or [FULL if i % 4 == 3 else SLIDING for i in range(layers)]
     _check_kinds(config, kinds, layers)
@@ -86,7 +92,7 @@ def flagged_windows(config: JsonObject) -> dict[str, Any]:
 
 
 def pattern(config: JsonObject) -> Any:
-    """Return n if the first of every n layers attends to all; else a flag for each layer."""
+    """Return n if the first of every n layers sees the whole text; else a flag for each layer."""
     interval, layers = config.size("global_attn_every_n_layers"), config.size("num_hidden_layers")
     usual = [SLIDING if layer % interval else FULL for layer in range(layers)]
     kinds = config.get("layer_types")
@@ -108,7 +114,7 @@ def window(config: JsonObject) -> dict[str, Any]:
 
 
 def check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
-    """Refuse layers of other kinds than the family's own."""
+    """Refuse layers whose kinds are not those that the family was published with."""
     kinds = config.get("layer_types")
     if kinds is not None and kinds != [kind(i) for i in range(config.size("num_hidden_layers"))]:
         config.refuse("layer_types", "only the pattern that this family was published with is")

@@ -1,7 +1,7 @@
 """Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2, which has the body of Ling 2: names and keys.
 
-transformers has none of them; names are those of their publisher's own code (bailing_moe). Their
-rows of graphs are in ``compute/model/architectures/ling.py``.
+transformers has none of these models; the names are those of the publisher's own code
+(bailing_moe). Their graphs are in ``compute/model/architectures/ling.py``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ _V2 = "BailingMoeV2ForCausalLM"
 
 
 def _ling1(config: JsonObject) -> dict[str, Any]:
-    """Weights by softmax."""
+    """Return the keys of the first Ling, which computes experts' weights by a softmax."""
     config.must_be("score_function", "softmax")
     config.must_be("use_qk_norm", False)
     config.must_be("multi_gate", False)
@@ -32,7 +32,10 @@ def _ling1(config: JsonObject) -> dict[str, Any]:
 
 
 def _ling2(config: JsonObject) -> dict[str, Any]:
-    """Weights by sigmoid, chosen with biases from the best groups, scaled."""
+    """Return the keys of Ling 2, which computes experts' weights by a sigmoid and scales them.
+
+    Experts are chosen from the best groups, with biases.
+    """
     config.must_be("score_function", "sigmoid")
     config.must_be("use_qk_norm", True)
     config.must_be("norm_head", False)
@@ -44,7 +47,10 @@ def _ling2(config: JsonObject) -> dict[str, Any]:
 
 
 def _mixture(config: JsonObject, *, normed: bool) -> dict[str, Any]:
-    """Experts behind the first layers, and those that all rows share."""
+    """Return the keys of experts, including those that all rows share.
+
+    The first layers have no experts.
+    """
     metadata = mixtures.experts(config, "num_experts")
     none = config.get("num_shared_experts") in (None, 0)
     shared = 0 if none else config.size("num_shared_experts", 1 << 16)
@@ -59,7 +65,10 @@ def _mixture(config: JsonObject, *, normed: bool) -> dict[str, Any]:
 
 
 def _apart(config: JsonObject) -> Mapping[str, Rewrite]:
-    """GGUF splits the first Ling's one matrix in three, with rows interleaved as llama's are."""
+    """Return the rewrites that split the first Ling's one matrix in three, as GGUF does.
+
+    Rows of queries and keys are interleaved as llama's are.
+    """
     heads, kv_heads = (config.size(f"num_{kind}_heads") for kind in ("attention", "key_value"))
     head = config.get("head_dim") or config.size("hidden_size") // heads
     sizes = (heads * head, kv_heads * head, kv_heads * head)
@@ -108,7 +117,7 @@ ROWS: Mapping[str, Family] = {
 
 
 def _second(config: JsonObject, _: Iterable[str]) -> Family | None:
-    """Ling 2's folders have the model_type of the first: their class tells them apart."""
+    """Return Ling 2's family if the config names Ling 2's class: both Lings have one model_type."""
     classes = config.get("architectures")
     return _LING2 if isinstance(classes, list) and _V2 in classes else None
 

@@ -30,14 +30,17 @@ from cutaway.files.weights.cursor import quote
 
 
 def mistral(config: JsonObject) -> dict[str, Any]:
-    """A window, of all layers."""
+    """Return the length of the window, which all layers must have; {} if there is none."""
     kind = keys.FULL if config.get("sliding_window") is None else keys.SLIDING
     keys.check_layers(config, lambda _: kind)
     return keys.window(config)
 
 
 def mistral3(config: JsonObject) -> dict[str, Any]:
-    """Ministral 3's queries grow with their positions, and its yarn has a scale of scores."""
+    """Return Mistral's keys, and those that Ministral 3 has in addition.
+
+    Ministral 3's queries grow with their positions, and its YaRN has a factor for scores.
+    """
     rope = settings_of(config)
     beta = rope.get("llama_4_scaling_beta")
     if not beta:
@@ -51,7 +54,7 @@ def mistral3(config: JsonObject) -> dict[str, Any]:
 
 
 def smollm3(config: JsonObject) -> dict[str, Any]:
-    """Every fourth layer has no positions: GGUF assumes it."""
+    """Return no keys: GGUF assumes that every fourth layer has no positions."""
     layers = config.size("num_hidden_layers")
     flags = config.get("no_rope_layers")
     if flags is None:
@@ -74,12 +77,12 @@ def qwen_vl(config: JsonObject) -> dict[str, Any]:
 
 
 def qwen3_vl_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, and positions as the others that read pictures have."""
+    """Return the keys of experts in every layer, and how three positions share a head."""
     return qwen_vl(config) | keys.qwen3_moe(config)
 
 
 def olmo3(config: JsonObject) -> dict[str, Any]:
-    """A window in three of four layers, whose rope is never scaled."""
+    """Return the keys of windows, which three of four layers have; their rope is never scaled."""
     base = config.get("rope_theta")
     if isinstance(config.part("rope_parameters").get(keys.SLIDING), dict):
         rope = settings_of(config, keys.SLIDING).with_defaults({}, {"rope_theta": base})
@@ -89,7 +92,10 @@ def olmo3(config: JsonObject) -> dict[str, Any]:
 
 
 def exaone4(config: JsonObject) -> dict[str, Any]:
-    """Return no window, or one in three of four layers, and only these are rotated."""
+    """Return the keys of windows; {} if the config has none.
+
+    Three of four layers have a window, and only these layers are rotated.
+    """
     if config.get("sliding_window") is None:
         return {}
     config.must_be("sliding_window_pattern", 4, "LLLG")
@@ -100,20 +106,23 @@ def exaone4(config: JsonObject) -> dict[str, Any]:
 
 
 def cohere(config: JsonObject) -> dict[str, Any]:
-    """A factor of logits."""
+    """Return the factor of logits."""
     config.must_be("use_qk_norm", False)
     return {"logit_scale": config.positive("logit_scale")}
 
 
 def cohere2(config: JsonObject) -> dict[str, Any]:
-    """A window in three of four layers, which alone are rotated."""
+    """Return the factor of logits, and the length of the window.
+
+    Three of four layers have the window, and only these layers are rotated.
+    """
     config.must_be("sliding_window_pattern", 4)
     keys.check_layers(config, lambda layer: keys.SLIDING if (layer + 1) % 4 else keys.FULL)
     return cohere(config) | keys.window(config)
 
 
 def phi3(config: JsonObject) -> dict[str, Any]:
-    """A window, 0 for none as GGUF has it."""
+    """Return the length of the window; without a window it is 0, as in GGUF."""
     return {keys.WINDOW: 0} | keys.window(config)
 
 
@@ -141,7 +150,7 @@ _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 
 
 def _constants(_: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
-    """Read the learned constants of Apertus' activation, one number a tensor in each layer."""
+    """Read the learned constants of Apertus' activation: each layer has a tensor for each."""
     layers, name = config.size("num_hidden_layers"), "model.layers.{}.mlp.act_fn.{}"
     return {
         f"xielu.{key}": np.array(

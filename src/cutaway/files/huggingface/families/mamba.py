@@ -35,7 +35,7 @@ _PATTERN = {"M": _LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's let
 
 
 def kinds_of(config: JsonObject) -> list[str]:
-    """Return the kind of each layer as in transformers 5, also from letters or indices."""
+    """Return transformers 5's name for each layer's kind; a config may have letters or indices."""
     pattern, indices = config.get("hybrid_override_pattern"), config.get("attn_layer_indices")
     kinds = config.get("layer_types") or config.get("layers_block_type")
     if kinds is None and isinstance(pattern, str):
@@ -96,7 +96,7 @@ def _float(value: Any) -> float:
 
 
 def mamba2(config: JsonObject) -> dict[str, Any]:
-    """Mamba 2 alone: GGUF says that there are no heads of attention."""
+    """Return the keys of a model of Mamba 2 alone, which in GGUF has no heads of attention."""
     for name in ("use_bias", "norm_before_gate"):
         config.must_be(name, False)
     kinds = [_LINEAR] * config.size("num_hidden_layers")
@@ -107,14 +107,17 @@ def mamba2(config: JsonObject) -> dict[str, Any]:
 
 
 def falcon_inner(config: JsonObject) -> int:
-    """Values of all heads of a layer's Mamba 2."""
+    """Return how many values all heads of a layer's Mamba 2 have together."""
     if config.get("mamba_d_ssm") is not None:
         return config.size("mamba_d_ssm")
     return config.size("mamba_expand") * config.size("hidden_size")
 
 
 def falcon_h1(config: JsonObject) -> dict[str, Any]:
-    """Mamba 2 beside attention in every layer; factors of layers are in their weights."""
+    """Return the keys of Falcon H1, which has Mamba 2 beside attention in every layer.
+
+    The factors of layers are multiplied into the layers' weights.
+    """
     _check_no_limit(config)
     for name in ("attention_bias", "mlp_bias", "mamba_proj_bias", "projectors_bias"):
         config.must_be(name, False)
@@ -133,7 +136,10 @@ def falcon_h1(config: JsonObject) -> dict[str, Any]:
 
 
 def granite_hybrid(config: JsonObject) -> dict[str, Any]:
-    """Granite 4's h models: Mamba 2 in most layers, and attention mostly without positions."""
+    """Return the keys of Granite 4's h models.
+
+    Most of their layers are Mamba 2. Their attention mostly has no positions.
+    """
     config.must_be("position_embedding_type", None, "nope", "rope")
     return keys.granite(config) | _mamba(config, kinds_of(config)) | {
         "rope.scaling.finetuned": config.get("position_embedding_type") == "rope",
@@ -141,18 +147,18 @@ def granite_hybrid(config: JsonObject) -> dict[str, Any]:
 
 
 def granite_hybrid_moe(config: JsonObject) -> dict[str, Any]:
-    """Granite 4's h models with experts beside the MLP that all rows go through."""
+    """Return the keys of Granite 4's h models that have experts beside the MLP of all rows."""
     return granite_hybrid(config) | granite_moe(config)
 
 
 def bamba(config: JsonObject) -> dict[str, Any]:
-    """Granite 4's h models without its factors, with positions."""
+    """Return the keys of Granite 4's h models without the factors, but with positions."""
     metadata = _mamba(config, kinds_of(config))
     return metadata | {"rope.scaling.finetuned": True}
 
 
 def granite_dense(config: JsonObject) -> dict[str, Any]:
-    """Granite 4 without experts and without layers of another kind than attention."""
+    """Return the keys of Granite 4 without experts, in which all layers are attention."""
     if {*kinds_of(config)} - {FULL}:
         config.refuse("layer_types", "only layers of attention are")
     config.must_be("num_local_experts", 0)
@@ -162,7 +168,10 @@ def granite_dense(config: JsonObject) -> dict[str, Any]:
 
 
 def nemotron_h(config: JsonObject) -> dict[str, Any]:
-    """Each layer is one thing: Mamba 2, attention without positions, an MLP, or experts."""
+    """Return the keys of Nemotron-H.
+
+    Each layer is only one of these: Mamba 2, attention without positions, an MLP, or experts.
+    """
     kinds = kinds_of(config)
     for name in ("use_bias", "mlp_bias", "attention_bias", "mamba_proj_bias"):
         config.must_be(name, False)
@@ -199,7 +208,7 @@ _HALVES = {
 
 
 def _mamba_rewrites(config: JsonObject) -> dict[str, Rewrite]:
-    """GGUF has a row for each head, and for each group of a norm."""
+    """Return Mamba 2's rewrites: GGUF has a row for each head, and for each group of a norm."""
     groups = config.size("mamba_n_groups", 1 << 16)
     return {
         "ssm_a": GroupedVector(then=minus_exp), "ssm_d": GroupedVector(),

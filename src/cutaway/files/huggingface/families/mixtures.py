@@ -1,7 +1,7 @@
-"""The families of mixtures: the differences of each from the family whose attention it has.
+"""The families of mixtures of experts: how each differs from the family whose attention it has.
 
-How many experts there are, how they are chosen, the MLPs of all rows, and the names of tensors.
-Their graphs are in ``compute/model/architectures/mixtures.py``.
+Knows how many experts a family has, how they are chosen, which MLPs all rows go through, and the
+names of tensors. The graphs are in ``compute/model/architectures/mixtures.py``.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,10 @@ SOFTMAX, SIGMOID = 1, 2  # GGUF's numbers of gatings
 
 
 def experts(config: JsonObject, count: str) -> dict[str, Any]:
-    """Return how many experts there are, and how many a row uses. count: the key of the former."""
+    """Return how many experts there are, and how many a row uses.
+
+    count: config.json's key for the number of experts
+    """
     return {
         "expert_count": config.size(count),
         "expert_used_count": config.size("num_experts_per_tok"),
@@ -42,13 +45,16 @@ def experts(config: JsonObject, count: str) -> dict[str, Any]:
 
 
 def qwen2_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, and one that all rows share, by a gate of its own."""
+    """Return the keys of a model with experts in every layer.
+
+    All rows share one more expert, which has a gate of its own.
+    """
     shared = config.size("shared_expert_intermediate_size")
     return keys.qwen3_moe(config) | {"expert_shared_feed_forward_length": shared}
 
 
 def olmoe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer."""
+    """Return the keys of a model with experts in every layer."""
     if config.get("clip_qkv") is not None:
         config.refuse("clip_qkv", "only null is")
     return experts(config, "num_experts") | {
@@ -57,7 +63,7 @@ def olmoe(config: JsonObject) -> dict[str, Any]:
 
 
 def granite_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, perhaps beside an MLP that all rows share."""
+    """Return the keys of experts in every layer, and of an MLP that all rows share, if any."""
     metadata = keys.granite(config) | experts(config, "num_local_experts")
     if config.get("shared_intermediate_size"):
         metadata["expert_shared_feed_forward_length"] = config.size("shared_intermediate_size")
@@ -65,7 +71,10 @@ def granite_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every so-many-th layer from one on; the weights that choose them have biases."""
+    """Return the keys of a model with experts in every n-th layer, from a first layer on.
+
+    The weights that choose experts have biases.
+    """
     width, layers = config.size("moe_intermediate_size"), config.size("num_hidden_layers")
     config.must_be("moe_layer_end_index", -1, layers - 1)
     shared = config.get("moe_num_shared_experts") or 0
@@ -79,7 +88,7 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def sigmoid_router(config: JsonObject) -> dict[str, Any]:
-    """DeepSeek-V3's router; the first layers have no experts."""
+    """Return the keys of DeepSeek-V3's router; the model's first layers have no experts."""
     return sigmoid_routing(config) | {
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
         "leading_dense_block_count": config.id("first_k_dense_replace"),
@@ -87,7 +96,10 @@ def sigmoid_router(config: JsonObject) -> dict[str, Any]:
 
 
 def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
-    """Weights by sigmoid, chosen with biases from the best groups, scaled."""
+    """Return the keys of experts whose weights are computed by a sigmoid, then scaled.
+
+    Experts are chosen from the best groups, with biases.
+    """
     return experts(config, "n_routed_experts") | groups(config) | {
         "expert_shared_count": config.get("n_shared_experts") or 0,
         "expert_gating_func": SIGMOID,
@@ -97,7 +109,7 @@ def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
 
 
 def deepseek_v3(config: JsonObject) -> dict[str, Any]:
-    """A latent in place of keys and values, and the same router."""
+    """Return the keys of DeepSeek-V3: its router, and a latent in place of keys and values."""
     config.must_be("rope_interleave", True)
     config.must_be("topk_method", "noaux_tc")
     config.must_be("scoring_func", "sigmoid")
@@ -106,7 +118,11 @@ def deepseek_v3(config: JsonObject) -> dict[str, Any]:
 
 
 def deepseek_v2(config: JsonObject) -> dict[str, Any]:
-    """Weights by softmax, never normed; groups by their best expert."""
+    """Return the keys of DeepSeek-V2.
+
+    Experts' weights are computed by a softmax, and never normed. Groups of experts are chosen by
+    their best expert.
+    """
     config.must_be("scoring_func", "softmax")
     config.must_be("moe_layer_freq", 1)
     config.must_be("topk_method", "greedy", "group_limited_greedy")
@@ -118,7 +134,7 @@ def deepseek_v2(config: JsonObject) -> dict[str, Any]:
 
 
 def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
-    """GLM 4.7 Flash."""
+    """Return the keys of GLM 4.7 Flash, which are DeepSeek-V3's."""
     kinds = config.get("mlp_layer_types")
     if isinstance(kinds, list):
         dense = sum(kind == "dense" for kind in kinds)
@@ -155,7 +171,7 @@ def _latent(config: JsonObject) -> dict[str, Any]:
 
 
 def groups(config: JsonObject) -> dict[str, Any]:
-    """Return how many groups of experts there are, and how many a row may use; {} if one."""
+    """Return how many groups of experts there are, and how many a row may use; {} for one group."""
     if (config.get("n_group") or 1) == 1:
         config.must_be("topk_group", 1)
         return {}
@@ -166,7 +182,7 @@ def groups(config: JsonObject) -> dict[str, Any]:
 
 
 def dots1(config: JsonObject) -> dict[str, Any]:
-    """No windows."""
+    """Return the keys of the router; refuse windows."""
     full = ["full_attention"] * config.size("num_hidden_layers")
     config.must_be("layer_types", full)
     if config.get("layer_types") is None and config.get("sliding_window") is not None:
@@ -175,7 +191,10 @@ def dots1(config: JsonObject) -> dict[str, Any]:
 
 
 def gpt_oss(config: JsonObject) -> dict[str, Any]:
-    """A window in every other layer, the first included; a clamped SwiGLU of two known numbers."""
+    """Return the keys of experts, and of a window in every other layer, from the first layer on.
+
+    The clamped SwiGLU must have the two known numbers.
+    """
     keys.check_layers(config, lambda layer: keys.FULL if layer % 2 else keys.SLIDING)
     config.must_be("swiglu_limit", 7.0)
     config.must_be("swiglu_alpha", 1.702)
@@ -186,14 +205,20 @@ def gpt_oss(config: JsonObject) -> dict[str, Any]:
 
 
 def phimoe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, chosen by sparsemixer, of which GGUF does not say the tolerance."""
+    """Return the keys of a model with experts in every layer, which sparsemixer chooses.
+
+    GGUF has no key for sparsemixer's tolerance, so that only the known one is allowed.
+    """
     config.must_be("router_jitter_noise", 0.01)
     config.must_be("num_experts_per_tok", 2)  # sparsemixer's number, whatever this says
     return keys.mixtral(config) | {"expert_feed_forward_length": config.size("intermediate_size")}
 
 
 def afmoe(config: JsonObject) -> dict[str, Any]:
-    """Windows in three of four layers; weights by sigmoid, normed, chosen with biases; a scale."""
+    """Return the keys of windows, which three of four layers have, and of experts.
+
+    Experts are chosen with biases. Their weights are computed by a sigmoid, normed and scaled.
+    """
     config.must_be("global_attn_every_n_layers", 4)
     for name, value in (("mup_enabled", True), ("route_norm", True), ("score_func", "sigmoid")):
         config.must_be(name, value)
@@ -210,7 +235,10 @@ def afmoe(config: JsonObject) -> dict[str, Any]:
 
 
 def llama4(config: JsonObject) -> dict[str, Any]:
-    """Chunks in the layers that are rotated; the queries of the others grow."""
+    """Return the keys of experts, and of attention in chunks.
+
+    Rotated layers attend in chunks. In the other layers queries grow with their positions.
+    """
     layers, count = config.size("num_hidden_layers"), config.size("num_local_experts")
     interval = config.get("no_rope_layer_interval") or 4
     rotated = config.get("no_rope_layers") or [int((i + 1) % interval > 0) for i in range(layers)]
@@ -241,7 +269,10 @@ def llama4(config: JsonObject) -> dict[str, Any]:
 
 
 def hunyuan_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, all of the same width, beside an MLP that all rows share."""
+    """Return the keys of experts in every layer, and of an MLP that all rows share.
+
+    The MLP and all experts have the same width.
+    """
     settings = config.with_defaults({"num_experts_per_tok": "moe_topk"}, {}).alike(
         "num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_expert"
     )

@@ -1,6 +1,6 @@
 """The families in which layers have a recurrent state: short convolutions and gated delta nets.
 
-Which layers have one and how large it is, and the names of tensors. Their graphs are in
+Knows which layers have a state, how large the state is, and the names of tensors. The graphs are in
 ``compute/model/architectures/recurrent.py``.
 """
 
@@ -43,12 +43,12 @@ _LINEAR = "linear_attention"  # transformers 5: any layer with a state
 
 
 def lfm2(config: JsonObject) -> dict[str, Any]:
-    """MLPs of one width."""
+    """Return the keys of LFM2, whose MLPs all have one width."""
     return _lfm2(config) | {"feed_forward_length": _lfm2_feed_forward(config)}
 
 
 def _lfm2(config: JsonObject) -> dict[str, Any]:
-    """Which layers attend; the others are short convolutions, to which GGUF gives no kv heads."""
+    """Return which layers attend; the others are short convolutions without kv heads in GGUF."""
     if "Bidirectional" in str(config.get("architectures")):
         but = "its convolutions read the token after each, and those of LFM2 here none after it"
         config.refuse("architectures", but)
@@ -68,7 +68,7 @@ def _lfm2(config: JsonObject) -> dict[str, Any]:
 
 
 def _lfm2_feed_forward(config: JsonObject) -> int:
-    """The width of the MLP, which config.json says as that of one without a gate."""
+    """Return the MLP's width; config.json has the width that an MLP without a gate would have."""
     name = "block_ff_dim" if config.get("block_ff_dim") is not None else "intermediate_size"
     width = config.size(name)
     if not config.flag("block_auto_adjust_ff_dim", True):
@@ -81,7 +81,10 @@ def _lfm2_feed_forward(config: JsonObject) -> int:
 
 
 def lfm2_moe(config: JsonObject) -> dict[str, Any]:
-    """Weights by sigmoid, chosen with biases; the first layers have no experts."""
+    """Return the keys of LFM2 with experts, whose weights are computed by a sigmoid.
+
+    Experts are chosen with biases. The first layers have no experts.
+    """
     return _lfm2(config) | mixtures.experts(config, "num_experts") | {
         "feed_forward_length": config.size("intermediate_size"),
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
@@ -93,17 +96,23 @@ def lfm2_moe(config: JsonObject) -> dict[str, Any]:
 
 
 def qwen35(config: JsonObject) -> dict[str, Any]:
-    """Gated delta nets in all layers but every fourth, or as config.json lists them."""
+    """Return the keys of Qwen 3.5.
+
+    All layers except every fourth are gated delta nets, unless config.json lists the layers.
+    """
     return _delta_nets(config) | {"rope.dimension_sections": keys.sections(config, [11, 11, 10])}
 
 
 def qwen35_moe(config: JsonObject) -> dict[str, Any]:
-    """Experts in every layer, and one that all rows share, by a gate of its own."""
+    """Return the keys of Qwen 3.5 with experts in every layer.
+
+    All rows share one more expert, which has a gate of its own.
+    """
     return qwen35(config) | _experts_beside_a_shared_one(config)
 
 
 def qwen3_next(config: JsonObject) -> dict[str, Any]:
-    """Qwen 3.5 with experts, without the positions of pictures."""
+    """Return the keys of Qwen 3.5 with experts, but without the positions of pictures."""
     return _delta_nets(config) | _experts_beside_a_shared_one(config)
 
 
@@ -202,7 +211,10 @@ def _qwen35(config: JsonObject) -> Mapping[str, Rewrite]:
 
 
 def _qwen3_next(config: JsonObject) -> Mapping[str, Rewrite]:
-    """One matrix gives query, key, values and gates, those of a key head side by side."""
+    """Return the rewrites that split the one matrix of queries, keys, values and gates.
+
+    The rows that belong to a key head are side by side.
+    """
     k_heads, heads, keys, values = _delta_sizes(config)
     sizes = (keys, keys, heads // k_heads * values, heads // k_heads * values)
     return {

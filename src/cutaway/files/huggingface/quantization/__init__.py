@@ -102,7 +102,7 @@ class QuantisedShards(Shards):
     """
 
     def __init__(self, shards: Shards, method: Method) -> None:
-        """FormatError if a matrix lacks a tensor, or if no matrix is quantised."""
+        """Raise FormatError if a matrix lacks a tensor, or if no matrix is quantised."""
         self._file_of, self._files = shards._file_of, shards._files
         self._matrices, self._of_part = dict[str, Grouped](), dict[str, Grouped]()
         for matrix in method.matrices(shards):

@@ -1,9 +1,9 @@
 """bitsandbytes: 4-bit NF4 with its table, and scales that may be quantised themselves; LLM.int8.
 
-Dettmers et al. 2023, arXiv 2305.14314. `weight` is bytes of two codes, the first in the high half,
-row after row; each 64 of them, or more, share an absmax. Where these are quantised (double
-quantisation), `absmax` is bytes into `nested_quant_map`, times the `nested_absmax` of each 256,
-plus an offset.
+Dettmers et al. 2023, arXiv 2305.14314. `weight` has two codes in each byte, the first in the high
+half, row after row. Every 64 codes, or more, share an absmax. If the absmaxes are quantised, too
+(double quantisation), each byte of `absmax` is an index of `nested_quant_map`. The number there is
+multiplied by the `nested_absmax` that 256 of these bytes share, and an offset is added.
 """
 
 import json

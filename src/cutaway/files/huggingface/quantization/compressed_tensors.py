@@ -49,8 +49,9 @@ _SCALE, _ZERO, _GROUPS = ".weight_scale", ".weight_zero_point", ".weight_g_idx"
 
 
 class CompressedTensors:
-    """The method. lengths: those that groups may have.
+    """The method, as a config describes it.
 
+    lengths: the lengths that groups may have
     block: how many outputs and inputs share a scale, for FP8 with a scale for each block
     """
 
@@ -139,7 +140,10 @@ def _integers(
     codes: Callable[[Order | None], NDArray[np.uint8]],
     lengths: Lengths,
 ) -> Grouped:
-    """Return the matrix; codes: reads codes in an order of columns, two a byte up to 4 bits."""
+    """Return the matrix.
+
+    codes: reads codes in an order of columns; a byte has two codes if they have at most 4 bits
+    """
     rows, cols = shape
     sides = scale_sides(parts, _SCALE)
     if sides[0] not in (1, rows):

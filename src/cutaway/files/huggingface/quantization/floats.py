@@ -6,8 +6,9 @@ the scales of blocks `weight_scale_inv`, others `weight_scale`; both are factors
 round activations (activation_scheme, input_scale) are ignored: activations are not rounded.
 
 *MXFP4*: numbers of 4 bits (e2m1), of which 32 share a power of two (OCP Microscaling, v1.0).
-compressed-tensors and gpt-oss have two of them in a byte, the first in its low half, and a second
-tensor of the powers' exponents plus 127; GGUF's quant blocks have the same codes in another order.
+compressed-tensors and gpt-oss store two of these numbers in a byte, the first in the low half. A
+second tensor has the powers' exponents plus 127. GGUF's quant blocks have the same codes in another
+order.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +44,10 @@ Sides = tuple[int, int]
 
 
 class Fp8:
-    """The method. block: outputs and inputs that share a scale; None: the scales' shape decides."""
+    """The method of FP8.
+
+    block: how many outputs and inputs share a scale; None: the scales' shape decides
+    """
 
     def __init__(self, block: Sides | None = None) -> None:
         self.block = block
@@ -118,8 +122,8 @@ def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = froze
 def _block_size(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool) -> Sides | None:
     """Return how many outputs and inputs share a scale; None if the scales do not fit.
 
-    A config's blocks may be cut off at the ends of a matrix; without one, all are equal.
-    mixed: the config has matrices without blocks, too
+    Blocks of a config may be cut off at the ends of a matrix; if the config has no blocks, all
+    blocks are equal. mixed: whether the config also has matrices without blocks
     """
     if block is not None and scales == (-(-shape[0] // block[0]), -(-shape[1] // block[1])):
         return block[0], min(block[1], shape[1])
@@ -153,14 +157,14 @@ class _Mxfp4(Grouped):
 
 
 class Mxfp4:
-    """The method of gpt-oss: a layer's experts together, and no other matrices.
+    """The method of gpt-oss, which quantises all experts of a layer together, and nothing else.
 
     `_blocks` (experts, outputs, groups, 16 bytes) and `_scales` (experts, outputs, groups).
     """
 
     @classmethod
     def read(cls, _config: JsonObject) -> "Mxfp4":
-        """Return the method; a quantization_config has no further settings of it."""
+        """Return the method; a quantization_config has no settings for it."""
         return cls()
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:

@@ -53,9 +53,9 @@ BITS = (2, 3, 4, 8)
 class Gptq:
     """The method, as a config describes it.
 
-    bits     of a code, if there is no g_idx to derive them from
+    bits     how many bits a code has, if there is no g_idx from which that follows
     least    the zero point that a stored 0 stands for
-    lengths  those that groups may have
+    lengths  the lengths that groups may have
     """
 
     bits: int
@@ -126,7 +126,10 @@ class Gptq:
 
 
 def _codes(packed: NDArray[np.uint8], bits: int, order: Order | None) -> NDArray[np.uint8]:
-    """Return codes of 4 bits in pairs, or of 8 bits less 128, their columns in this order."""
+    """Return codes with columns in this order.
+
+    Codes of 4 bits are packed in pairs; 128 is subtracted from codes of 8 bits.
+    """
     if bits == 4 and order is None:
         return packed
     codes = fields(packed, bits)
@@ -143,7 +146,7 @@ _PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # place of each output's code in a
 
 
 class Awq:
-    """The method, whose codes have 4 bits. lengths: those that groups may have."""
+    """The method, whose codes have 4 bits. lengths: the lengths that groups may have."""
 
     def __init__(self, lengths: Lengths) -> None:
         self.lengths = lengths

@@ -60,7 +60,7 @@ class Grouped:
 def format_of(kind: str, name: str, cols: int, group: int) -> str:
     """Return the format of ``kind`` with the longest groups that divide the file's.
 
-    name: for messages. FormatError if no format's do.
+    name: the matrix's name for errors. FormatError if no format has such groups.
     """
     for length in (128, 64, 32):
         if cols % length == 0 and group % length == 0:
@@ -109,7 +109,7 @@ def group_of(name: str, cols: int, groups: int, allowed: Lengths = frozenset()) 
 
 
 def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
-    """Return the order of columns in which each group is contiguous; None if it is already.
+    """Return the order of columns in which each group is contiguous; None if each already is.
 
     groups_of: the number of each column's group (g_idx). FormatError if a group does not exist or
     has more columns than another.
@@ -136,12 +136,15 @@ def order_of(name: str, groups_of: NDArray[Any], groups: int) -> Order | None:
 
 
 def bases(shards: Shards, ending: str) -> Iterator[str]:
-    """Return the names, without the ending, of the matrices that have a tensor with it."""
+    """Return the names, without this ending, of the matrices that have a tensor with the ending."""
     return (name.removesuffix(ending) for name in shards if name.endswith(ending))
 
 
 class MatrixParts:
-    """The tensors of one matrix, by ending; ``used`` has those read. Errors name the tensor."""
+    """The tensors of one matrix, by ending. Errors name the tensor.
+
+    used: the tensors that were read
+    """
 
     def __init__(self, shards: Shards, base: str) -> None:
         self._shards, self.base = shards, base

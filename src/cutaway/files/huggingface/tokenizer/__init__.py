@@ -59,7 +59,7 @@ def tokenizer_metadata(
 ) -> dict[str, Any]:
     """Return all tokenizer.* keys. `FormatError` for what is not supported.
 
-    rows: of the embedding; sees_all: whether a text may be ended before it is read
+    rows: how many the embedding has; sees_all: whether a text may be ended before it is read
     """
     if rows > _MOST_TOKENS:  # a file with holes in it has room for any number
         raise FormatError(f"{folder}: the embedding has {rows} rows, and {_MOST_TOKENS} is most")
@@ -141,8 +141,8 @@ def _sentencepiece(tokenizer: JsonObject, model: JsonObject) -> dict[str, Any]:
 def _check_found_first(tokenizer: JsonObject, *, spaced: bool) -> None:
     """Refuse added tokens that are found only after spaces became "▁", if that makes a difference.
 
-    spaced: whether the same step puts a space before a text, and before these tokens. Special ones
-    may stay, as in early llamas, since they are not parsed in plain text.
+    spaced: whether the same step puts a space before a text, and before these tokens. Special
+    tokens are not refused, as in early llamas, since they are not parsed in plain text.
     """
     for token in added_tokens(tokenizer):
         text = token.text("content") or ""
@@ -229,7 +229,10 @@ def _check(
 
 
 def _template(folder: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
-    """Return the chat template: a file, else from the tokenizer's config; of several, default."""
+    """Return the chat template from its file, else from the tokenizer's config.
+
+    Of several templates it is the one named "default".
+    """
     file = folder / TEMPLATE
     try:
         template: Any = file.read_text("utf-8") if file.is_file() else None

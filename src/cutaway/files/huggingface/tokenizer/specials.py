@@ -71,7 +71,7 @@ def added_tokens(tokenizer: JsonObject) -> Iterator[JsonObject]:
 def special_metadata(
     sources: Sources, *, sees_all: bool = False, embeds: bool = False
 ) -> dict[str, Any]:
-    """Return the ids of special tokens, whether texts begin with one, and the file of each end.
+    """Return the ids of special tokens, whether texts begin with one, and the file of each end id.
 
     sees_all: whether a token may end every text, since the model continues none
     embeds: whether the folder is an embedding model's: if it also generates text, its end token
@@ -197,7 +197,7 @@ def _pair_token(sources: Sources, step: dict[str, Any], key: str) -> int:
 
 
 def _template_tokens(sources: Sources, step: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Return the tokens around the text in a template, which may have nothing else."""
+    """Return the tokens around the text in a template; a template may have nothing else."""
     parts = step.get("single")
     single = parts if isinstance(parts, list) and all(isinstance(o, dict) for o in parts) else []
     names = [name for part in single for name in part]

@@ -22,7 +22,7 @@ _UNICODE = ("NFC",)  # ignored, as by the other files of these families: texts k
 
 
 def byte_level_family(tokenizer: JsonObject) -> str:
-    """Return the family in `text.pretokenizers` that cuts the same; `FormatError` if none does."""
+    """Return the family in `text.pretokenizers` that cuts texts alike; `FormatError` if none."""
     for normalizer in _flat(tokenizer.get("normalizer"), "normalizers"):
         if normalizer.get("type") not in _UNICODE:
             tokenizer.refuse("normalizer", f"only {' or '.join(_UNICODE)} is")
