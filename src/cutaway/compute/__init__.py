@@ -1,1 +1,1 @@
-"""All between a model's file and its logits: loading, the graph of ops, and the backends."""
+"""Everything between a model's file and its logits: loading, the graph of ops, the backends."""

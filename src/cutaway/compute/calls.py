@@ -1,8 +1,8 @@
 """A plan as data: the calls that make it, with their arguments in the order of native/calls.cpp.
 
-Arguments are numbers, booleans, strings, arrays and tuples of these; an optional one is a tuple of
-none or one. Calls name matrices, stored tables and buffers by number. Buffers are numbered in the
-order of their calls; this module does not know the matrices and tables.
+Arguments are numbers, booleans, strings, arrays and tuples of these; an optional argument is a
+tuple of no element or of one. Calls name matrices, stored tables and buffers by number. Buffers are
+numbered in the order of their calls; this module does not know the matrices and tables.
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,23 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 View = tuple[int, int]
-"""Where a tensor begins: the number of its buffer, and the column."""
+"""Where a tensor begins: the number of its buffer, and a column of the buffer."""
 NOTHING: Floats = np.empty(0, np.float32)
 NOWHERE: View = (-1, 0)
-LANES = 16  # numbers of a register; a head with a state has a multiple of as many values
+LANES = 16  # how many numbers a register has; a head with a state has a multiple of this in values
 WIDEST_HEAD = 1024  # attend.cpp keeps a head's numbers on the stack
-MOST_TAPS = 16  # kMostTaps of recurrent.cpp
+MOST_TAPS = 16  # kMostTaps in recurrent.cpp
 
 
 class Places(NamedTuple):
-    """A tensor's floats, the buffer of its quant blocks, or both."""
+    """Where a tensor's floats are, and the buffer with its quant blocks; one may be missing."""
 
     floats: View = NOWHERE
     act: int = -1
 
 
 class Norm(NamedTuple):
-    """A weight alone: RMS norm; a weight and a bias: layer norm; none: no norm.
+    """A norm: a layer norm if it has a weight and a bias, an RMS norm if only a weight, else none.
 
     group: how many neighbouring numbers of a row are normed together
     """
@@ -69,9 +69,9 @@ class AttendShape(NamedTuple):
 
 
 class RelativeBias(NamedTuple):
-    """Biases by distance, from inputs beside queries and keys (DeBERTa).
+    """Biases by distance that are read from two more inputs than queries and keys (DeBERTa).
 
-    per_head: how many numbers a head has; rows: for each distance, which of these is added
+    per_head: how many numbers each input has for a head; rows: which of them a distance adds
     """
 
     of_query: View = NOWHERE
@@ -113,7 +113,7 @@ class Expert(NamedTuple):
 
 
 class LinearPart(NamedTuple):
-    """One of the matrices of a ``LinearCall``; column: the first number that it reads of a row."""
+    """One of the matrices of a ``LinearCall``; column: where in a row its input begins."""
 
     matrix: int
     out: View
@@ -122,14 +122,14 @@ class LinearPart(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """The last step of a product: added to its output, or, of two matrices, joined by a gate."""
+    """What becomes of products: they may be added to the output, or a gate may join two of them."""
 
     adds: bool = False
     gate: tuple[()] | tuple[str] = ()
 
 
 class ConvWeights(NamedTuple):
-    """A weight for each tap and each number of a row: (taps, width)."""
+    """The weights of a convolution: one for each tap and each number of a row, (taps, width)."""
 
     weight: Floats
     bias: Floats
@@ -138,29 +138,29 @@ class ConvWeights(NamedTuple):
 
 
 class AddBuffer(NamedTuple):
-    """Rows of so many floats, or of numbers in quant blocks."""
+    """Add a buffer whose rows have this many floats, or this many numbers in quant blocks."""
 
     width: int
     quantised: bool
 
 
 class SetInput(NamedTuple):
-    """Where a batch's ``given`` rows are written."""
+    """Set where a batch's ``given`` rows are written."""
 
     x: View
 
 
 class SetOutput(NamedTuple):
-    """Where the logits are."""
+    """Set where the logits are."""
 
     x: View
 
 
-# -- ops; late: computed only for the rows whose logits are wanted ---------------------------------
+# -- ops; late: whether only the rows whose logits are wanted are computed -------------------------
 
 
 class EmbedRows(NamedTuple):
-    """Rows of a matrix by "token", "position" or "type"."""
+    """Look up rows of a matrix by each row's "token", "position" or "type"."""
 
     matrix: int
     out: View
@@ -168,7 +168,7 @@ class EmbedRows(NamedTuple):
 
 
 class EmbedStoredCall(NamedTuple):
-    """Rows, by token, of a table that stays in the file."""
+    """Look up rows by token in a table that stays in the file."""
 
     table: int
     cols: int
@@ -176,7 +176,7 @@ class EmbedStoredCall(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """The rows whose logits are wanted, side by side."""
+    """Copy the rows whose logits are wanted, so that they are neighbours."""
 
     x: View
     out: View
@@ -184,7 +184,7 @@ class Gather(NamedTuple):
 
 
 class JoinCall(NamedTuple):
-    """Numbers of a, then of b, group by group; a, b: a view, and how many numbers a group has."""
+    """Join rows group by group, a group of a before one of b; a, b: a view, and a group's size."""
 
     late: bool
     a: tuple[View, int]
@@ -203,7 +203,7 @@ class ReorderCall(NamedTuple):
 
 
 class Normalise(NamedTuple):
-    """A norm, or none; its result is written as floats, as quant blocks, or as both."""
+    """Norm rows, or leave them as they are; write floats, quant blocks, or both."""
 
     late: bool
     x: View
@@ -213,7 +213,7 @@ class Normalise(NamedTuple):
 
 
 class RotateCall(NamedTuple):
-    """A rotated copy; ``Attend`` does it in place."""
+    """Write a rotated copy of heads; an ``AttendCall`` rotates its queries and keys in place."""
 
     x: View
     out: View
@@ -223,7 +223,10 @@ class RotateCall(NamedTuple):
 
 
 class Elementwise(NamedTuple):
-    """An elementwise op; kind: of native/elementwise.def; spread: a has one number for a row."""
+    """An elementwise op; kind: its name in native/elementwise.def.
+
+    spread: whether ``a`` has only one number for each row
+    """
 
     late: bool
     kind: str
@@ -236,7 +239,7 @@ class Elementwise(NamedTuple):
 
 
 class LinearCall(NamedTuple):
-    """One or more matrices on one input."""
+    """Multiply one input by one or more matrices."""
 
     late: bool
     x: Places
@@ -245,10 +248,10 @@ class LinearCall(NamedTuple):
 
 
 class AttendCall(NamedTuple):
-    """Rotate q and k, store k and v, attend; views: q, k, v, out.
+    """Rotate q and k, store k and v, then attend; views: q, k, v, out.
 
     sinks  for each head, a score that takes a share of the weights but has no value
-    bias   for each head, numbers that are added to scores, by distance
+    bias   for each head, the numbers that are added to scores, by distance
     """
 
     views: tuple[View, View, View, View]
@@ -260,7 +263,10 @@ class AttendCall(NamedTuple):
 
 
 class ExpertsArguments(NamedTuple):
-    """inner: where the inputs of the experts' down matrices are kept, by rank; or nowhere."""
+    """The arguments of a mixture, without its matrices.
+
+    inner: where the inputs of the experts' down matrices are kept, by rank; NOWHERE: they are not
+    """
 
     late: bool
     x: Places
@@ -278,7 +284,7 @@ class ExpertsCall(NamedTuple):
 
 
 class ConvCall(NamedTuple):
-    """A causal convolution: each number's weighted sum over the last tokens."""
+    """A causal convolution: each number becomes its weighted sum over the last tokens."""
 
     x: View
     out: View
@@ -297,7 +303,7 @@ class DeltaNetCall(NamedTuple):
 class Mamba(NamedTuple):
     """The heads of Mamba 2; views: vkq, dt, out; shape: k_heads, heads, keys, values.
 
-    weights: for each head a, the bias of its step, and the factor of a value in the output
+    weights: for each head, its a, the bias of its step, and the factor of a value in the output
     """
 
     views: tuple[View, View, View]
@@ -313,5 +319,5 @@ Call = AddBuffer | SetInput | OpCall | SetOutput
 
 
 def plain(calls: Sequence[Call]) -> list[tuple[Any, ...]]:
-    """Return each call as a tuple: its name, then its arguments, as native/calls.h reads them."""
+    """Return each call as a tuple of its name and its arguments, as native/calls.h reads it."""
     return [(type(call).__name__.removesuffix("Call"), *call) for call in calls]

@@ -1,4 +1,4 @@
-"""How the ops of a graph are computed."""
+"""The backends, which compute the ops of a graph: their names, their sizes, and how one is made."""
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -74,17 +74,17 @@ __all__ = [
 
 
 def default() -> str:
-    """The backend if none is named: cpu if native code was built, else reference."""
+    """Return the backend to use if none is named: cpu if native code was built, else reference."""
     return "cpu" if find_spec("cutaway.base._native") else "reference"
 
 
 def bits_of(name: str) -> str:
-    """Return the backend whose bits a backend has: those of ``gpu`` are those of ``cpu``."""
+    """Return the backend that computes the same bits as this one: for ``gpu`` it is ``cpu``."""
     return "cpu" if name == "gpu" else name
 
 
 def check_built(name: str) -> None:
-    """InputError if a backend needs native code or a package that was not installed."""
+    """Raise InputError if a backend needs native code or a package that was not installed."""
     if name != "reference" and default() == "reference":
         raise InputError(
             "backend",
@@ -95,7 +95,7 @@ def check_built(name: str) -> None:
 
 
 def check_native() -> None:
-    """CutawayError if native code was built but cannot be imported, as in a subinterpreter."""
+    """Raise CutawayError if native code was built but cannot be imported, as in subinterpreters."""
     try:
         import cutaway.base._native  # noqa: F401
     except ModuleNotFoundError:
@@ -107,7 +107,7 @@ def check_native() -> None:
 def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayout:
     """Return how a backend keeps the keys and values of a graph.
 
-    kv: as ``check_kv`` returned it; name: of BACKENDS, None takes the default
+    kv: what ``check_kv`` returned; name: one of BACKENDS; None is the default backend
     """
     if (name or default()) != "reference":  # a block has the same bytes in cpu and gpu
         from cutaway.compute.backends import packed
@@ -119,7 +119,7 @@ def kv_layout(graph: Graph, kv: str = "f16", name: str | None = None) -> KVLayou
 
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
-    """Bytes of memory that a graph's weights take; name: of BACKENDS, None takes the default."""
+    """Return the bytes of memory that a graph's weights take; name: see ``kv_layout``."""
     if (name or default()) != "reference":
         from cutaway.compute.lowering import packing
 
@@ -128,7 +128,7 @@ def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | None = None) -> int:
-    """Bytes of the tensors that a backend reads from the file without keeping a copy."""
+    """Return the bytes of the tensors that a backend reads from the file without keeping a copy."""
     if (name or default()) != "reference":
         from cutaway.compute.lowering import packing
 
@@ -139,14 +139,14 @@ def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo], name: str | No
 def report_gpu(
     graph: Graph, file: ModelFile, context: int, kv: str
 ) -> "tuple[dict[str, Any], list[Comparison]]":
-    """Return what a GPU is, and what it computes beside the CPU; see ``gpu.report``."""
+    """Describe the GPU, and compare its results with the CPU's; see ``gpu.report``."""
     from cutaway.compute.backends.gpu.report import report
 
     return report(graph, file, context, kv)
 
 
 def tiers() -> tuple[str, ...]:
-    """The instruction sets of this machine that native code is compiled for, best first."""
+    """Return this machine's instruction sets for which native code is compiled, best first."""
     from cutaway.compute.backends import cpu
 
     return cpu.tiers()
@@ -169,10 +169,10 @@ def load(
 
     name: None takes the default, and logs a warning if that is the reference backend
     kv: how keys and values are stored, as ``check_kv`` returned it
-    beside: a backend of the same name that never runs at the same time; its threads, or its GPU,
-        are used
-    offload: keep the weights in a file
-    on_progress: called with the bytes of weights that are ready
+    beside: a backend of the same name that never runs at the same time; the new backend uses its
+        threads, or its GPU
+    offload: the file that keeps the weights; None keeps them in memory
+    on_progress: is called with the number of bytes of weights that are ready
     """
     if name is None and (name := default()) != "cpu":
         _warn_of_reference()
@@ -223,7 +223,7 @@ def _warn_of_reference() -> None:
 
 
 def _check_orders(graph: Graph, file: ModelFile) -> None:
-    """FormatError if a matrix's column order is no permutation: memory is read by its numbers."""
+    """Raise FormatError if a column order is no permutation: its numbers are read as indices."""
     for name in graph.orders.values():
         order = file.dequantize(name)
         if not np.array_equal(np.sort(order), np.arange(len(order))):

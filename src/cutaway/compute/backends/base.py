@@ -31,23 +31,24 @@ class Batch(NamedTuple):
     block_tables       (S, B)  KV block ids by position // block_tokens; -1 where unused
     logit_rows         (L,)    the rows whose logits are wanted
     limits             (M,)    the last position that each row sees; None: its own (causal)
-    hidden_from        (S, B * KV_BLOCK) float32: for each position, the first later one whose row
-                               does not attend to it (infinity: none); None: knock_out hides nothing
-    states             (K, 2)  rows in ascending order, and the slot in which the recurrent state
-                               after each is stored; None: that after a sequence's last row, in the
-                               slot of its KV block
-    types              (M,)    which of two texts a row's token is in, 0 or 1, where the model has a
-                               vector for each (BERT); None: all are in the first
+    hidden_from        (S, B * KV_BLOCK) float32: for each position, the first later position whose
+                               row does not attend to it (infinity: there is none); None: knock_out
+                               hides nothing
+    states             (K, 2)  rows in ascending order, and for each the slot in which the recurrent
+                               state after the row is stored; None: the state after each sequence's
+                               last row is stored, in the slot of that row's KV block
+    types              (M,)    whether a row's token is in the first text, 0, or the second, 1, for
+                               models with a vector for each (BERT); None: all are in the first
     given              (M, width) float32: the input that a graph reads for each row beside its
                                token (``Graph.given_rows``); None if it reads none
 
-    A row's limit may lie before or after its position, but the keys and values up to it must be
-    stored by earlier runs or by this batch; the caller ensures that. Where a layer has a window,
-    the first position that a row sees is ``position - window + 1``, whatever its limit.
+    A row's limit may lie before or after its position. The caller ensures that the keys and values
+    up to the limit were stored by earlier runs or are stored by this batch. Where a layer has a
+    window, the first position that a row sees is ``position - window + 1``, for any limit.
 
-    Slots have the numbers of KV blocks, followed by ``DRAFT_STATES`` more. A sequence continues
-    from the state in the slot of the KV block with the position before its first row, which must
-    be the state after that position; a sequence that begins at 0 begins with a state of zeros.
+    Each KV block has a slot of the same number; ``DRAFT_STATES`` more slots follow. A sequence
+    continues from the state after the position before its first row. That state must be in the slot
+    of the KV block that holds the position. A sequence that begins at 0 begins with zeros.
     """
 
     tokens: Ints
@@ -66,9 +67,10 @@ class Edit(NamedTuple):
     """A change of a tensor's numbers before other ops read them.
 
     tensor   its name in the graph; not a tensor after ``logit_rows``
-    rows     (n,) int32: rows of the batch
-    columns  of the tensor
-    change   from float32 (n, columns) to the numbers in their place; a row depends on itself alone
+    rows     (n,) int32: the rows of the batch to change
+    columns  the tensor's columns to change
+    change   takes these numbers, float32 (n, columns), and returns the numbers to put in their
+             place; each row that it returns depends only on the same row that it takes
     """
 
     tensor: str
@@ -128,7 +130,7 @@ class Backend(Protocol):
         or by this batch. Nothing else is read, so a block's old content is harmless.
         The next call may overwrite the result: copy what you keep.
         ValueError if a limit is negative, outside the block table, or before the row's window, if
-        a row sees a block that was freed, or if a sequence continues from a state that was.
+        a row sees a block that was freed, or if a sequence continues from a state that was freed.
         """
         ...
 
@@ -142,15 +144,16 @@ class Backend(Protocol):
     def run_whole(
         self, batch: Batch, names: tuple[str, ...] = ()
     ) -> tuple[Logits, NDArray[np.float32]]:
-        """Return the logits of ``run``, and the head's input of all rows, (M, hidden).
+        """Return the logits of ``run``, and the head's input for all rows, (M, hidden).
 
-        names: tensors to return instead of the head's input, side by side, (M, their widths)
-        The logits have the bits of ``run``. The next ``run_whole`` may overwrite them.
+        names: tensors to return side by side in place of the head's input, (M, sum of widths)
+        The logits have the same bits as those of ``run``. The next ``run_whole`` may overwrite both
+        results.
         """
         ...
 
     def finish(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Compute the ops after pooling on pooled rows (R, width): (R, n); without any, x itself.
+        """Compute the ops after pooling on pooled rows (R, width): (R, n); without ops, return x.
 
         Each row is computed as if it were alone. The next call may overwrite the result.
         """
@@ -190,29 +193,30 @@ class Backend(Protocol):
         ...
 
     def read_state(self, slot: int) -> Bytes | None:
-        """Return the bytes of a slot's state, valid until the next run; None if it has none.
+        """Return the bytes of a slot's state, valid until the next run; None if there is no state.
 
         ValueError if the number names no slot.
         """
         ...
 
     def write_state(self, slot: int, state: Bytes) -> None:
-        """Overwrite or create a slot's state of ``kv.state.nbytes`` bytes, between two runs."""
+        """Overwrite or create a slot's state between two runs; it has ``kv.state.nbytes`` bytes."""
         ...
 
     def read_block(self, block_id: int) -> list[Bytes]:
-        """The bytes of a whole KV block, in pieces, valid until the next run.
+        """Return the bytes of a whole KV block, in pieces that are valid until the next run.
 
         Equal bytes mean the same in every backend of this layout. The bytes of layers with a window
-        come last, and are missing if the block was freed; else all pieces together have
-        ``kv.bytes_per_token * kv.block_tokens`` bytes. ValueError if the id names no block.
+        come last. If the block was freed in these layers, they are missing; else the pieces have
+        ``kv.bytes_per_token * kv.block_tokens`` bytes together. ValueError if the id names no
+        block.
         """
         ...
 
     def write_block(self, block_id: int, pieces: Sequence[Bytes]) -> None:
-        """Overwrite a whole KV block between two runs, with as many bytes as ``read_block`` gives.
+        """Overwrite a whole KV block between two runs with pieces as ``read_block`` returns them.
 
-        If they include the bytes of layers with a window, the block is no longer freed in these.
+        If the pieces include the bytes of layers with a window, the block is no longer freed there.
         """
         ...
 
@@ -226,16 +230,17 @@ class Inspectable(Protocol):
     ) -> tuple[Logits, dict[str, NDArray[np.float32]]]:
         """Return the logits of ``run``, and tensors of the graph by name: (rows, width) each.
 
-        The name of a mixture's output with ".inner" is the input of the down matrix of each row's
-        experts, from the highest score to the lowest: (rows, used · inner).
+        The name of a mixture's output with ".inner" stands for the inputs of down matrices: each
+        row has those of the experts that it chose, the highest score first: (rows, used · inner).
 
         Without edits the logits have the bits of ``run``. An edit is made as soon as its tensor has
-        been computed, in the order given. KeyError for a name that the graph lacks.
+        been computed; edits of one tensor are made in the order given. KeyError for a name that the
+        graph lacks.
         """
         ...
 
     def run_edited(self, batch: Batch, edits: Sequence[Edit]) -> Logits:
-        """Return the logits of ``tap`` for any number of rows: (L, vocab), until the next call."""
+        """Return the logits of ``tap``, (L, vocab), for any number of rows, until the next call."""
         ...
 
     def head(self, x: NDArray[np.float32]) -> Logits:
@@ -248,26 +253,27 @@ class Inspectable(Protocol):
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """A layer's keys and values of positions first … last - 1, (kv_heads, n, head_dim) each.
+        """Return a layer's keys and values at positions first … last - 1: (kv_heads, n, head_dim).
 
-        Exactly the numbers in the KV blocks of ``table``. ValueError if a block was freed.
+        They are exactly the numbers in the KV blocks of ``table``. ValueError if a block was freed.
         """
         ...
 
     def weight(self, name: str, first: int = 0, last: int | None = None) -> NDArray[np.float32]:
-        """Rows first … last - 1 of a matrix that an op reads, exactly; or numbers of a vector.
+        """Return the exact rows first … last - 1 of a matrix, or numbers of a vector, of an op.
 
-        The rows of experts follow each other. last: None is the end
+        Where a matrix has a part for each expert, the parts' rows are counted one after another.
+        last: None is the end
         """
         ...
 
     def as_read(self, name: str, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Activations (rows, width) as this matrix reads them: rounded to 8 bits, or unchanged."""
+        """Return activations (rows, width) as this matrix reads them: rounded to 8 bits, or not."""
         ...
 
 
 def inspectable(backend: Backend) -> Inspectable:
-    """Return the same backend. InputError if its tensors can be neither read nor edited."""
+    """Return the same backend. InputError if its tensors cannot be read and edited."""
     if isinstance(backend, Inspectable):
         return backend
     raise InputError(
@@ -277,7 +283,7 @@ def inspectable(backend: Backend) -> Inspectable:
 
 
 def put(pieces: Sequence[Bytes], places: Sequence[Bytes]) -> None:
-    """Copy the bytes of all pieces, one after the other, into the places, of any other sizes."""
+    """Copy the bytes of the pieces into the places, in order; the two may be cut differently."""
     whole, at = np.concatenate([np.empty(0, np.uint8), *pieces]), 0
     for place in places:
         place[:] = whole[at : at + len(place)]
@@ -285,7 +291,7 @@ def put(pieces: Sequence[Bytes], places: Sequence[Bytes]) -> None:
 
 
 def reorder_columns(matrix: Logits, order: Logits | None) -> Logits:
-    """Return a matrix whose column order[i] is column i of this one; None: this one."""
+    """Return a matrix whose column order[i] is column i of this matrix; without order, this one."""
     if order is None:
         return matrix
     out = np.empty_like(matrix)

@@ -1,12 +1,12 @@
-"""The CPU backend, the default: the graph compiled to one native plan.
+"""The CPU backend, which is the default: it compiles the graph to one native plan.
 
 Knows the threads that compute and sample, the plans that share one set of weights, and the settings
 of a plan that follow from the machine and the environment.
 
 ``CUTAWAY_ISA`` forces a tier of instructions (generic, avx2, avxvnni, avx512, amx, neon, i8mm;
-amx-plain is the path of the matrix units in plain C++, on any machine). ``CUTAWAY_PREFETCH`` forces
-how weights are prefetched (none, near, far); without it the first steps are timed and the fastest
-way is kept.
+amx-plain does in plain C++ what matrix units do, on any machine). ``CUTAWAY_PREFETCH`` forces how
+weights are prefetched (none, near, far); without it the first steps are timed and the fastest way
+is kept.
 """
 
 import os
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 
 def tiers() -> tuple[str, ...]:
-    """The instruction-set tiers of this machine, best first."""
+    """Return the instruction-set tiers of this machine, best first."""
     return tuple(_native.tiers().split(","))
 
 
 def new_plan(pool: _native.Pool, kv_blocks: int, context: int, kv: str) -> _native.Plan:
-    """Return an empty plan with KV blocks of its own, of the best tier or the forced one."""
+    """Return an empty plan with KV blocks of its own, for the best tier or the forced one."""
     tier, prefetch = os.environ.get("CUTAWAY_ISA", ""), _prefetch()
     try:
         return _native.Plan(pool, tier, kv_blocks, context, prefetch, kv, DRAFT_STATES)
@@ -60,7 +60,7 @@ def new_plan(pool: _native.Pool, kv_blocks: int, context: int, kv: str) -> _nati
 
 
 def _prefetch() -> str:
-    """Return CUTAWAY_PREFETCH; "" takes the fastest way."""
+    """Return the value of CUTAWAY_PREFETCH; "" means that the fastest way is found by timing."""
     value = os.environ.get("CUTAWAY_PREFETCH", "")
     if value not in ("", "none", "near", "far"):
         raise InputError(f"CUTAWAY_PREFETCH is {value!r}; set it to none, near or far, or unset it")
@@ -69,7 +69,7 @@ def _prefetch() -> str:
 
 @cache
 def report_refusal() -> None:
-    """Log, once a process, that a better tier of this processor is not used."""
+    """Log, once in a process, that a better tier of this processor is not used."""
     if refusal := _native.amx_refusal():
         from logging import getLogger
 
@@ -80,7 +80,7 @@ def report_refusal() -> None:
 
 
 class CpuBackend(PackedBackend):
-    """One plan, one pool of threads, one set of packed weights. See ``Backend``."""
+    """A backend with one plan, one pool of threads and one set of packed weights."""
 
     name = "cpu"
     _runner: _native.Plan
@@ -99,11 +99,11 @@ class CpuBackend(PackedBackend):
         offload: "Offload | None" = None,
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
-        """threads: None takes the count of ``default_threads``.
+        """threads: how many compute; None takes the count of ``default_threads``.
 
-        pool: threads to use instead, of a backend that never runs at the same time
+        pool: the threads of a backend that never runs at the same time, to use instead of new ones
         kv: how keys and values are stored, as ``check_kv`` returned it
-        offload: keeps matrices in a file, of which memory is only a cache; None: in memory
+        offload: a file that keeps the matrices, so that memory is only a cache; None: no file
         """
         self.kv_blocks, self._context, self.kv_format = kv_blocks, context, kv
         self.pool = pool or _native.Pool(threads or default_threads().count)
@@ -139,7 +139,7 @@ class CpuBackend(PackedBackend):
     def _pack(
         self, shapes: Shapes, file: ModelFile, shared: Mapping[Slice, Any]
     ) -> Mapping[Slice, _native.Packed]:
-        """Pack as ``PackedBackend``, into memory even if the model is offloaded."""
+        """Pack matrices as ``PackedBackend`` says, into memory even if the model is offloaded."""
         return {**shared, **pack_matrices(shapes, file, self.pool)}
 
     def _decode(self, matrix: _native.Packed, first: int, last: int) -> Floats:
@@ -176,16 +176,16 @@ class CpuBackend(PackedBackend):
 
     @property
     def kept_experts(self) -> list[tuple[list[int], int, int]]:
-        """Three counts for each layer whose experts only the file of ``offload_folder`` has.
+        """Return three counts for each layer whose experts only the file of ``offload_folder`` has.
 
-        They are: how many rows chose each expert lately (older ones count less); how many experts
-        that steps needed were in memory; how many were read.
+        They are: how many rows chose each expert lately (older rows count less); how many of the
+        experts that steps needed were in memory; how many were read from the file.
         """
         return self._runner.kept_experts
 
     @property
     def prefetch(self) -> str:
-        """The fastest prefetch for steps of 1 row, 2 rows and more: "far, near, far"."""
+        """The fastest prefetch for steps of 1, of 2 and of more rows, such as "far, near, far"."""
         fastest: str = self._runner.prefetch
         return fastest
 
@@ -222,5 +222,5 @@ class CpuBackend(PackedBackend):
 
 
 def _sources_and_targets(pairs: list[tuple[int, int]]) -> NDArray[np.int32]:
-    """Return sources and targets, (2, pairs)."""
+    """Return the sources of all pairs, then their targets: (2, pairs)."""
     return np.array(pairs, np.int32).reshape(-1, 2).T.copy()

@@ -1,7 +1,7 @@
 """The memory of a text in a backend: keys and values in KV blocks, recurrent states in slots.
 
 Knows how many blocks and states there are, their bytes, and the definitions of the formats of keys
-and values; not how a backend lays them out, nor who computes them.
+and values. Does not know how a backend lays them out, nor who computes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,23 +16,23 @@ from cutaway.compute.model import Graph
 from cutaway.errors import InputError
 
 KV_BLOCK = 32
-"""Tokens per KV block."""
+"""How many tokens a KV block has."""
 STEP_ROWS = 512
-"""The most rows of a step by default: bounds the memory of a long prompt's activations."""
+"""The most rows of a step by default; this bounds the memory of a long prompt's activations."""
 DRAFT_STATES = 64
-"""How many slots there are beside those of KV blocks, for states after draft tokens."""
+"""How many more slots there are than KV blocks, for states after draft tokens."""
 STATE_TOKENS = 512
-"""A long text's state is kept after every so many tokens."""
+"""A long text's state is kept each time that this many more tokens were read."""
 _LEAST_STATES = 8
 
 
 class KVGroup(NamedTuple):
     """Layers whose keys and values are stored alike.
 
-    layers           their numbers in the graph
-    window           the most tokens that one of them sees, the row's own included; 0: all
-    format           of one number: "F16", "F32", "Q8_0"; "Q8_0,Q4_0" of keys and of values
-    bytes_per_token  of all these layers together
+    layers           the layers' numbers in the graph
+    window           the most tokens that a row sees in one of the layers, its own included; 0: all
+    format           the format of numbers: "F16", "F32", "Q8_0"; "Q8_0,Q4_0": of keys, of values
+    bytes_per_token  the bytes of a token in all these layers together
     """
 
     layers: tuple[int, ...]
@@ -50,9 +50,9 @@ class KVGroup(NamedTuple):
 class StateGroup(NamedTuple):
     """Layers that keep a recurrent state of a text; its size does not depend on the text's length.
 
-    layers  their numbers in the graph
-    format  of one number: "F32"
-    nbytes  of the states of all these layers together
+    layers  the layers' numbers in the graph
+    format  the format of numbers: "F32"
+    nbytes  the bytes of a text's states in all these layers together
     """
 
     layers: tuple[int, ...]
@@ -63,8 +63,8 @@ class StateGroup(NamedTuple):
 class KVLayout(NamedTuple):
     """How a backend keeps a text: keys and values, and perhaps a recurrent state.
 
-    Keys and values are in blocks of ``block_tokens`` tokens, group by group: the layers that see
-    the whole text are one group, those with a window another.
+    Keys and values are in blocks of ``block_tokens`` tokens, group by group. The layers that see
+    the whole text are one group; the layers with a window are another.
     """
 
     block_tokens: int
@@ -82,22 +82,22 @@ class KVLayout(NamedTuple):
         return max((group.window for group in self.groups), default=0)
 
     def bytes_read(self, tokens: int) -> int:
-        """Bytes of keys and values read by a row that sees this many tokens, its own included."""
+        """Return the bytes of keys and values that a row reads if it sees this many tokens."""
         return sum(g.bytes_per_token * min(tokens, g.window or tokens) for g in self.groups)
 
     def window_blocks(self, rows: int = STEP_ROWS) -> int:
-        """How many KV blocks of a text layers with a window keep: enough for two windows.
+        """Return how many KV blocks of a text layers with a window keep: enough for two windows.
 
-        One is for the text itself, the other for a later text that continues from its prefix.
+        One window is for the text itself, the other for a later text that continues its prefix.
         rows: the most rows of one step, since blocks are freed only between steps
         """
         return 2 * (-(-max(self.window, rows) // self.block_tokens) + 1)
 
     def kept_states(self, tokens: int) -> int:
-        """How many states are kept for later texts, if keys and values of this many tokens fit.
+        """Return how many states are kept for later texts, if keys and values of these tokens fit.
 
-        Two for each ``STATE_TOKENS``, in at most as much memory as keys and values take, and at
-        least 8.
+        There are two for each ``STATE_TOKENS`` tokens, or fewer, so that they take no more memory
+        than the keys and values, but at least 8.
         """
         if self.state is None:
             return 0
@@ -105,9 +105,10 @@ class KVLayout(NamedTuple):
         return max(_LEAST_STATES, min(2 * tokens // STATE_TOKENS, affordable))
 
     def bytes_stored(self, tokens: int) -> int:
-        """The most bytes that a text of this many tokens takes, in whole blocks.
+        """Return the most bytes that a text of this many tokens takes, in whole blocks.
 
-        States are included: its own, the one at the last block's end, those kept for later texts.
+        They include the text's own state, the state at the last block's end, and the states that
+        are kept for later texts.
         """
         blocks = -(-tokens // self.block_tokens)
         windows = min(blocks, self.window_blocks())
@@ -115,7 +116,7 @@ class KVLayout(NamedTuple):
         return self.block_tokens * sum(sizes) + self.state_bytes(tokens)
 
     def state_bytes(self, tokens: int) -> int:
-        """The part of ``bytes_stored`` that recurrent states take."""
+        """Return the part of ``bytes_stored`` that recurrent states take."""
         return (2 + self.kept_states(tokens)) * self.state.nbytes if self.state else 0
 
     def __str__(self) -> str:
@@ -133,7 +134,7 @@ class KVLayout(NamedTuple):
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Numbers in ascending order as text: "0-3, 5"."""
+    """Return ascending numbers as text, such as "0-3, 5"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
@@ -146,9 +147,10 @@ def _ranges(numbers: Sequence[int]) -> str:
 def kv_groups(
     graph: Graph, format: str, bytes_of: Callable[[int, int, int], int]
 ) -> tuple[KVGroup, ...]:
-    """Return a graph's groups: of layers that see all, then of layers with a window.
+    """Return a graph's groups: first of layers that see the whole text, then with a window.
 
-    bytes_of: (kv_heads, head_dim, 2; or 1 if only keys are stored) -> bytes of a token in one layer
+    bytes_of: (kv_heads, head_dim, count) -> bytes of a token in one layer; the count is 2, or 1 if
+        only keys are stored
     """
     groups = []
     for is_windowed in (False, True):
@@ -176,11 +178,11 @@ def state_group(graph: Graph) -> StateGroup | None:
 # -- where each op's state lies in that of a text: one array of float32, op after op ---------------
 
 
-_STEP = 16  # numbers: each op's part begins at a multiple, since kernels read registers of 16
+_STEP = 16  # each op's part begins at a multiple of it, since kernels read registers of 16 numbers
 
 
 def state_layout(graph: Graph) -> tuple[dict[str, slice], int]:
-    """The place of each op's state, by the name of its tensor; and how many numbers all take."""
+    """Return the place of each op's state, by the name of its tensor, and the length of all."""
     places, end = dict[str, slice](), 0
     for op in graph.states:
         size = prod(op.state)
@@ -193,9 +195,9 @@ def state_layout(graph: Graph) -> tuple[dict[str, slice], int]:
 
 
 KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")
-"""The formats that ``kv=`` names. f16: the reference backend stores float32, the others float16."""
+"""The formats that ``kv=`` names. With f16 the reference backend stores float32, others float16."""
 PER_SCALE = 32
-_LARGEST_HALF = np.float32(65504)  # of a half
+_LARGEST_HALF = np.float32(65504)  # the largest finite float16
 
 Floats = NDArray[np.float32]
 
@@ -217,11 +219,11 @@ def keys_and_values(kv: str) -> tuple[str, str]:
 
 
 class Coded(NamedTuple):
-    """Numbers (…, head_dim) as codes of that shape, with a scale and a minimum for every 32.
+    """Numbers (…, head_dim) as codes of the same shape, with a scale and a minimum for every 32.
 
-    scales, minima: (…, ceil(head_dim / 32)); a number is code · scale + minimum, rounded once,
-    which changes nothing if the minimum is 0 or, in q4_0, -8 · scale. If one of 32 numbers is NaN,
-    their scale is NaN, since no code stands for NaN.
+    scales, minima: (…, ceil(head_dim / 32)). A number is code · scale + minimum, rounded once; the
+    rounding changes nothing if the minimum is 0 or, as in q4_0, -8 · scale. If one of 32 numbers is
+    NaN, their scale is NaN, since no code stands for NaN.
     """
 
     codes: NDArray[np.int8]
@@ -229,7 +231,7 @@ class Coded(NamedTuple):
     minima: NDArray[np.float32]
 
     def numbers(self) -> Floats:
-        """Decode the numbers to float32, from float64, in which every format's are exact."""
+        """Decode the numbers to float32 from float64, in which those of every format are exact."""
         dim = self.codes.shape[-1]
         scales, minima = (
             np.repeat(per_block.astype(np.float64), PER_SCALE, axis=-1)[..., :dim]
@@ -251,7 +253,7 @@ def q5_1(x: Floats) -> Coded:
     A scale is the float16 next to (most - least) / 31, and a code is 0 … 31.
     """
     blocks = _blocks(x)
-    least = blocks.min(-1) + np.float32(0)  # -0 is 0
+    least = blocks.min(-1) + np.float32(0)  # this turns -0 into 0
     scales = ((blocks.max(-1) - least) / np.float32(31)).astype(np.float16)
     minima = least.astype(np.float16).astype(np.float32)
     return Coded(_codes(x, blocks - minima[..., None], scales, 0, 31), scales, minima)
@@ -260,7 +262,8 @@ def q5_1(x: Floats) -> Coded:
 def q4_0(x: Floats) -> Coded:
     """Code numbers: a scale is the float16 next to -x / 8, for the number x farthest from 0.
 
-    Of two as far, x is the positive one. A code is 0 … 15, and stands for eight less.
+    If two numbers are equally far, x is the positive one. A code is 0 … 15, and stands for a
+    multiple of the scale that is eight less.
     """
     blocks = _blocks(x)
     largest, smallest = blocks.max(-1), blocks.min(-1)
@@ -271,7 +274,7 @@ def q4_0(x: Floats) -> Coded:
 
 
 def _keeping_nan(coder: Callable[[Floats], Coded]) -> Callable[[Floats], Coded]:
-    """Return a coder that makes a scale NaN if one of its 32 numbers is."""
+    """Return a coder that makes a scale NaN if one of its 32 numbers is NaN."""
 
     def code_with_nan(x: Floats) -> Coded:
         codes, scales, minima = coder(x)
@@ -288,7 +291,7 @@ CODERS: dict[str, Callable[[Floats], Coded]] = {
 
 
 def as_stored(format: str, x: Floats) -> Floats:
-    """Return the numbers that a format with codes stores for these; for f16, these unchanged."""
+    """Return the numbers that a format stores for ``x``; f16 leaves ``x`` unchanged."""
     return x if format == "f16" else CODERS[format](x).numbers()
 
 
@@ -296,7 +299,7 @@ def _blocks(x: Floats) -> Floats:
     """Return blocks, (…, ceil(head_dim / 32), 32), clipped to the range of float16."""
     return _pad(
         np.maximum(np.where(x < _LARGEST_HALF, x, _LARGEST_HALF), -_LARGEST_HALF)
-    )  # NaN becomes the largest
+    )  # NaN becomes the largest number
 
 
 def _pad(x: Floats) -> Floats:
@@ -308,7 +311,7 @@ def _pad(x: Floats) -> Floats:
 def _codes(
     x: Floats, blocks: Floats, scales: NDArray[np.float16], low: int, high: int
 ) -> NDArray[np.int8]:
-    """Return codes: the nearest whole multiples of the scales, ties to even; 0 if the scale is."""
+    """Return codes: the nearest multiples of the scales, ties to even; 0 where the scale is 0."""
     steps = scales.astype(np.float32)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         exact = np.where(steps != 0, blocks / steps, np.float32(0))

@@ -1,7 +1,7 @@
 """What the cpu and gpu backends share: packed weights, KV blocks of one layout, the CPU's sampler.
 
-Knows the graphs that a backend runs beside the whole one, and how they are read; not what runs
-them, nor where weights and KV blocks lie.
+Knows the graphs that a backend runs in addition to the whole one, and how their tensors are read.
+Does not know what runs them, nor where weights and KV blocks lie.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -34,9 +34,9 @@ class PackedBackend:
     """Runs of parts of a graph, sampling, and reading: see ``Backend`` and ``Inspectable``.
 
     kv_format  how keys and values are stored, as ``check_kv`` returned it
-    _graph     the graph that ``_runner`` runs: the body of one that pools
+    _graph     the graph that ``_runner`` runs; if a graph pools, this is its body
     _after     the ops after pooling; None if there are none
-    _orders    the names of column orders, by the names of matrices
+    _orders    a matrix's name -> the name of the tensor with the order of its columns
     """
 
     kv_format: str
@@ -47,14 +47,14 @@ class PackedBackend:
     _after: Graph | None
     _orders: Mapping[str, str]
     _runner: "PlanRunner"
-    _keeps_all = False  # whether one tap keeps all tensors; else there is one for each set of names
+    _keeps_all = False  # whether one tap keeps all tensors; else each set of names has a tap
 
     # -- what a backend says -------------------------------------------------------------------
 
     def _pack(
         self, shapes: Shapes, file: ModelFile, shared: Mapping[Slice, Any]
     ) -> Mapping[Slice, Any]:
-        """Pack matrices from a file; return them after those that are shared."""
+        """Pack matrices from a file; return the shared matrices, followed by these."""
         raise NotImplementedError
 
     def _decode(self, matrix: Any, first: int, last: int) -> Floats:
@@ -69,7 +69,7 @@ class PackedBackend:
         raise NotImplementedError
 
     def _start(self, *, own_memory: bool) -> None:
-        """Set the runner of the graph; own_memory: with KV blocks of its own."""
+        """Set the runner of the graph; own_memory: whether it has KV blocks of its own."""
         raise NotImplementedError
 
     def read_block(self, block_id: int) -> list[Bytes]:
@@ -95,11 +95,11 @@ class PackedBackend:
     def _twin(
         self, graph: Graph, file: ModelFile, new: Container[str] = (), *, own_memory: bool = False
     ) -> Self:
-        """Return a backend of another graph; read the weights it lacks, and those of new names."""
+        """Return a backend of another graph; read the weights it lacks, and those in ``new``."""
         twin = copy(self)
         for name in vars(self):
             if isinstance(getattr(type(self), name, None), cached_property):
-                delattr(twin, name)  # made again, from the new graph, when it is first wanted
+                delattr(twin, name)  # it is made again, from the new graph, when first wanted
         matrices, vectors, stored = self._weights
         old = {part: matrix for part, matrix in matrices.items() if part[0] not in new}
         lacking = {p: shape for p, shape in matrix_shapes(graph).items() if p not in old}
@@ -117,12 +117,12 @@ class PackedBackend:
     # -- runs ----------------------------------------------------------------------------------
 
     def run(self, batch: Batch) -> Logits:
-        """Logits (L, vocab), valid until the next run."""
+        """Return logits (L, vocab), valid until the next run."""
         return self._runner.run(batch)
 
     @cached_property
     def _body(self) -> "PlanRunner":
-        """The plan without the head."""
+        """Return the plan without the head."""
         return self._lower(self._graph.body())[0] if self._graph.has_head else self._runner
 
     def hidden(self, batch: Batch) -> Floats:
@@ -131,7 +131,7 @@ class PackedBackend:
 
     @cached_property
     def _wholes(self) -> "dict[tuple[str, ...], tuple[PlanRunner, list[tuple[View, int]]]]":
-        """Plans of ``run_whole``, each with the views and widths it reads; by tensor names."""
+        """The plans of ``run_whole`` by tensor names, each with the views and widths it reads."""
         return {}
 
     def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Floats]:
@@ -171,7 +171,7 @@ class PackedBackend:
 
     @cached_property
     def _taps(self) -> "dict[tuple[bool, tuple[str, ...]], Tap]":
-        """Taps by whether they keep all tensors; if not, by the names of those to be read."""
+        """(Whether a tap keeps all tensors; if not, the names of those to be read) -> the tap."""
         return {}
 
     def _tap(self, names: tuple[str, ...]) -> "Tap":
@@ -201,7 +201,7 @@ class PackedBackend:
 
     @cached_property
     def _parts(self) -> dict[str, list[tuple[int, int, Any]]]:
-        """The matrices by tensor: the first row, the last + 1; they follow each other."""
+        """Tensor -> its packed matrices in order, each with its first row and its last row + 1."""
         parts = dict[str, list[tuple[int, int, Any]]]()
         for name, first, last in sorted(self._weights.matrices):
             matrix = self._weights.matrices[name, first, last]
@@ -250,7 +250,7 @@ class PackedBackend:
 
     @property
     def _sampler_tier(self) -> str:
-        """The instruction set that samples; "" is the machine's best."""
+        """Return the instruction set that samples; "" is the machine's best."""
         return ""
 
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
@@ -265,7 +265,7 @@ class PackedBackend:
 
 
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
-    """Return how a graph's layers keep keys and values; needs no weights."""
+    """Return how a graph's layers keep keys and values."""
 
     def nbytes(kv_heads: int, head_dim: int, count: int) -> int:
         return _native.kv_block_bytes(kv_heads, head_dim, kv, count > 1) // _native.KV_BLOCK

@@ -21,9 +21,9 @@ ReadBlock = Callable[[int], list[Bytes]]
 class _Place(NamedTuple):
     """Where a layer's keys and values lie in a KV block.
 
-    windowed     whether they are in the part for layers with a window
-    keys         the first byte of its keys in that part; values: of its values
-    values_from  the number of a key at which its value begins; None: values are stored separately
+    windowed     whether they are in the block's part for layers with a window
+    keys         where in this part the layer's keys begin, in bytes; values: where its values do
+    values_from  the index in a key at which its value begins; None: values are stored separately
     """
 
     windowed: bool
@@ -38,7 +38,7 @@ class StoredKV:
     """The place of each layer's keys and values in a KV block."""
 
     def __init__(self, graph: Graph, read_block: ReadBlock, kv: str) -> None:
-        """read_block: see ``Backend``; kv: as ``check_kv`` returned it."""
+        """read_block: the method of ``Backend``; kv: what ``check_kv`` returned."""
         self._read_block, self._kv = read_block, kv
         self._layers: dict[int, _Place] = {}
         ends, self._has_whole = {False: 0, True: 0}, False

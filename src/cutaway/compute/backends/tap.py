@@ -1,7 +1,7 @@
-"""Runs whose tensors can be read and edited: a plan without fusions that computes the same bits.
+"""Runs whose tensors can be read and edited, by a plan without fusions that has the same bits.
 
-An edit takes place between two pieces of a run: the first ends with the op that computes the
-tensor.
+An edit is made between two pieces of a run; the first piece ends with the op that computes the
+edited tensor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ class PlanRunner(Protocol):
         ...
 
     def run_on(self, x: Floats, /) -> Floats:
-        """Run on rows of the input, (rows, width), instead of tokens; return as ``run``."""
+        """Run on rows of the input, (rows, width), instead of tokens; return rows as ``run``."""
         ...
 
     def read(self, view: View, rows: int, width: int, /) -> Floats:
-        """Return what the last run left in a tensor that nothing has overwritten: (rows, width)."""
+        """Return a tensor of the last run, (rows, width); nothing may have overwritten it since."""
         ...
 
     def write(self, view: View, numbers: Floats, /) -> None:
@@ -42,7 +42,7 @@ class Tap:
         self._widths = {op.out.name: op.out.width for op in lowered.c.ops} | lowered.widths
 
     def run(self, batch: Batch, edits: Sequence[Edit] = ()) -> Logits:
-        """See ``Inspectable``; valid until the next run."""
+        """Run with edits, and return the logits, valid until the next run; see ``Inspectable``."""
         done, after = 0, self._lowered.after
         ordered = sorted(edits, key=lambda edit: (after[edit.tensor], edit.tensor))
         for name, tensor_edits in groupby(ordered, lambda edit: edit.tensor):

@@ -1,1 +1,1 @@
-"""Open a model's file or folder, and make the parts that compute and that read it."""
+"""Open a model's file or folder, and make the backend, tokenizer and other parts from it."""

@@ -1,6 +1,7 @@
 """Reads adapters (LoRA): GGUF files and folders of PEFT, named FILE or FILE:SCALE.
 
-Knows how each kind names the model it was made for. An adapter may be the sum of several files.
+Knows how each kind of file names the model that its adapter was made for. An adapter may be the sum
+of several files.
 """
 
 import os
@@ -28,8 +29,8 @@ _TOGETHER = 16  # the most files of one adapter
 class AdapterFile(NamedTuple):
     """One file of an adapter, FILE or FILE:SCALE.
 
-    scale  a factor of all its products, in addition to the file's own
-    task   if the path is a model's folder: the task whose adapter is meant
+    scale  a factor of all products of the adapter, in addition to the factors in the file
+    task   the task whose adapter is meant, if the path is a model's folder
     """
 
     path: Path
@@ -38,7 +39,7 @@ class AdapterFile(NamedTuple):
 
     @classmethod
     def read(cls, field: str, text: str) -> "AdapterFile":
-        """Parse the text of a field. InputError names the field."""
+        """Parse the text of a field; an InputError names the field."""
         if not text:
             raise InputError(field, " has an empty name between commas: leave the comma out")
         if path := existing(text):
@@ -74,7 +75,7 @@ class AdapterFiles(NamedTuple):
 
     @classmethod
     def read(cls, field: str, paths: Any) -> "AdapterFiles":
-        """Parse a text or path, with commas between files. InputError names the field."""
+        """Parse a text or path, with commas between files; an InputError names the field."""
         if not isinstance(paths, (str, os.PathLike)) or not str(paths):
             raise InputError(field, f" must be FILE or FILE:SCALE, not {shown(paths)}")
         text = os.fspath(paths)
@@ -94,7 +95,7 @@ class AdapterFiles(NamedTuple):
 
 
 def _is_one(text: str) -> bool:
-    """Whether this names one file: it has no commas, or a file has a name with them."""
+    """Whether a text names one file: it has no commas, or a file has exactly this name."""
     names = [name for name in (text, text.rpartition(":")[0]) if "," in name]
     return not names or any(map(existing, names))
 
@@ -105,8 +106,8 @@ class Adapter:
 
     name    its default name
     graph   the model's graph with the adapter
-    nbytes  the size of its tensors
-    sha256  the hash of its tensors and factors
+    nbytes  how many bytes the adapter's tensors have
+    sha256  the hash of the adapter's tensors and factors
     """
 
     name: str
@@ -118,7 +119,7 @@ class Adapter:
 
     @classmethod
     def open(cls, files: AdapterFiles, graph: Graph, config: ModelConfig) -> "Adapter":
-        """InputError if it cannot be read, FormatError if it is no adapter of this model."""
+        """Open files. InputError if one is unreadable, FormatError if it does not fit the model."""
         digests, nbytes = list[str](), 0
         for number, adapter_file in enumerate(files.files):
             with _open(adapter_file, config) as (file, scales):
@@ -140,7 +141,7 @@ class Adapter:
 
 
 class _Together(ModelFile):
-    """Several files as one; their tensors have the names they have in the graph."""
+    """Several files as one file, in which tensors have the names that they have in the graph."""
 
     def __init__(self, files: Sequence[ModelFile]) -> None:
         self.path, self.metadata = files[0].path, MappingProxyType({})
@@ -172,7 +173,7 @@ def _combine_digests(digests: Sequence[str]) -> str:
 def _open(
     adapter_file: AdapterFile, config: ModelConfig
 ) -> Iterator[tuple[ModelFile, Mapping[str, float]]]:
-    """Open a file's tensors for the block, with the factor of each matrix's product."""
+    """Open a file's tensors for the ``with`` block, with the factor of each matrix's product."""
     try:
         file, scales = (
             _open_task(adapter_file) if adapter_file.task else _read(adapter_file.path, config)

@@ -1,6 +1,6 @@
 """The adapters of a loaded model, by name and by task, and a backend for each.
 
-Knows no sequences: the caller ensures that nothing computes while adapters change.
+Knows no sequences, so the caller must ensure that nothing computes while adapters change.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class LoadedAdapters:
     """The adapters of ``lora``, ``adapters`` and the model's folder, and those loaded later.
 
-    common  the adapter of all texts; None without one
-    tasks   the tasks for which the model's folder has adapters (jina v3) -> the prefix of a text
+    common  the adapter of all texts; None if there is none
+    tasks   a task for which the model's folder has an adapter (jina v3) -> the prefix of its texts
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class LoadedAdapters:
         self.tasks: Mapping[str, str] = {}
         self._by_name: dict[str, Adapter] = {}
         self._by_task: dict[str, Adapter] = {}
-        self._backends: dict[str, Backend] = {}  # by the hash of an adapter
+        self._backends: dict[str, Backend] = {}  # an adapter's hash -> the backend with it
 
     def read(self, setup: Setup, path: Path, graph: Graph, config: ModelConfig) -> None:
-        """Open the adapters of a setup and of the model's folder; raises as ``Adapter.open``."""
+        """Open the adapters of a setup and of the model's folder; errors as in ``Adapter.open``."""
         if sources := setup.adapter_files():
             from cutaway.compute.loading.adapter import Adapter  # few models have some
 
@@ -52,7 +52,7 @@ class LoadedAdapters:
             self._by_task[task] = Adapter.open(files, graph, config)
 
     def put_on(self, backend: Backend) -> Backend:
-        """Make a backend with each adapter from this one; return the backend of all texts."""
+        """Make a backend with each adapter from this backend; return the one for usual texts."""
         self._backends = {adapter.sha256: adapter.put_on(backend) for adapter in self._all()}
         return self._backends[self.common.sha256] if self.common else backend
 
@@ -63,7 +63,7 @@ class LoadedAdapters:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors of all adapters."""
+        """Return the bytes of the tensors of all adapters."""
         return sum(adapter.nbytes for adapter in self._all())
 
     def find(self, name: object) -> "Adapter":
@@ -76,7 +76,7 @@ class LoadedAdapters:
         return self._by_name[name]
 
     def find_task(self, task: object, model: str) -> "Adapter":
-        """Return the adapter of a task; model: a name for errors. InputError if there is none."""
+        """Return a task's adapter; model: the name for errors. InputError if there is none."""
         if not isinstance(task, str) or task not in self._by_task:
             hint = f"its tasks are {', '.join(self.tasks)}" if self.tasks else "it has no tasks"
             if self.tasks and not self._by_task:
@@ -85,7 +85,7 @@ class LoadedAdapters:
         return self._by_task[task]
 
     def backend(self, sha256: str) -> Backend:
-        """Return the backend with the adapter of this hash. InputError once it is unloaded."""
+        """Return the backend with the adapter of this hash; InputError if that was unloaded."""
         if sha256 not in self._backends:
             raise InputError("adapter", ": it was unloaded; name another")
         return self._backends[sha256]
@@ -112,14 +112,14 @@ class LoadedAdapters:
             raise InputError("adapters", f": {name}: {error}") from error
 
     def add(self, name: str, adapter: "Adapter", backend: Backend) -> Backend:
-        """Let requests name an adapter; return its backend. Not while the model computes."""
+        """Let requests name an adapter; return its backend. The model must not be computing."""
         if adapter.sha256 not in self._backends:
             self._backends = {**self._backends, adapter.sha256: adapter.put_on(backend)}
         self._by_name = {**self._by_name, name: adapter}
         return self._backends[adapter.sha256]
 
     def remove(self, name: str) -> bool:
-        """Let no request name an adapter; return whether it was freed, as no other name has it."""
+        """Remove a name; return whether this freed its adapter, which may have another name."""
         sha256 = self._by_name[name].sha256
         self._by_name = {k: adapter for k, adapter in self._by_name.items() if k != name}
         if any(adapter.sha256 == sha256 for adapter in self._all()):

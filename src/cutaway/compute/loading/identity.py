@@ -1,7 +1,7 @@
-"""Identifies the model in a file or folder: by a hash of all its bytes, and one of its tokenizer.
+"""Identifies a model in a file or folder, by a hash of all its bytes and a hash of its tokenizer.
 
-Hashing reads the whole model, so the user's cache keeps the result while its path and each file's
-inode, size and times are unchanged. Knows files and the names of a tokenizer's fields.
+Hashing reads the whole model, so the user's cache keeps the result as long as the model's path, and
+each file's inode, size and times, are unchanged. Knows files and the names of a tokenizer's fields.
 """
 
 import json
@@ -26,16 +26,16 @@ _TOKENIZER = tuple(
     f"tokenizer.ggml.{name}"
     for name in ("model", "pre", "tokens", "token_type", "scores", "merges")
 )
-_PIECE = 1 << 20  # bytes read at once
+_PIECE = 1 << 20  # how many bytes are read at once
 _SETTLED_NS = 2 * 10**9
 """A file that changed more recently may change again within one tick of the file system's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """SHA-256 in hex: of the model's file, and of the vocabulary and merges in it.
+    """Two SHA-256 in hex: one of the model's file, one of the vocabulary and merges in it.
 
-    For a folder, or a model in parts, ``weights`` hashes the names and hashes of all its files.
+    For a folder, or a model in parts, ``weights`` is the hash of the names and hashes of all files.
     """
 
     weights: str
@@ -56,10 +56,10 @@ class Identity:
 
 
 def identify(path: Path, loaded: Sequence[os.stat_result], *, show: bool = False) -> Identity:
-    """Return the identity of a model; loaded: its ``stat_model`` when it was loaded.
+    """Return the identity of a model; loaded: what ``stat_model`` returned when it was loaded.
 
-    show: a progress bar on the terminal, after a second
-    Raises InputError if a file has changed since, or is gone.
+    show: whether to show a progress bar on the terminal after a second
+    Raises InputError if a file has changed since the model was loaded, or is gone.
     """
     whole, then = path.resolve(), stamp(loaded)  # a link's own name may name a part
     if (cached := _recall(whole, then)) is not None:
@@ -86,7 +86,7 @@ def _weights_hash(path: Path, bar: Bar) -> str:
         done += file.stat().st_size
     if files == [path]:
         return digests[0]
-    # As sha256sum writes them.
+    # The lines are as sha256sum writes them.
     lines = (f"{digest}  {file.name}\n" for digest, file in zip(digests, files, strict=True))
     return sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -111,7 +111,7 @@ def _tokenizer_hash(path: Path) -> str:
 
 
 def _parts(value: Any) -> Iterator[bytes]:
-    """Yield the count of a field's values, then each, so that other values hash differently."""
+    """Yield the count of a field's values, then each, so that different values hash differently."""
     if isinstance(value, np.ndarray):
         value = [value.tobytes()]
     values = [] if value is None else [value] if isinstance(value, str) else value

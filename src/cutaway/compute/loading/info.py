@@ -1,4 +1,4 @@
-"""Describes a model from its file: sizes, formats, special tokens, and the keys that name them."""
+"""Describes a model from its file: its sizes, formats and special tokens, and the tokens' keys."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _SAMPLING = "general.sampling."
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The tensors of one format: how many, and their bytes together."""
+    """The tensors of one format: how many there are, and how many bytes they have together."""
 
     tensors: int
     bytes: int
@@ -43,20 +43,21 @@ class ModelInfo:
     """A model as its file describes it.
 
     parameters  how many numbers all tensors have
-    active_parameters  those that compute one token: of a layer's experts, only the chosen ones
-    active_bytes  bytes of weights in the file that a step with one row reads
-    formats     by name, the one with the most bytes first
+    active_parameters  how many of them compute one token: only the chosen experts of a layer count
+    active_bytes  how many bytes of weights in the file a step with one row reads
+    formats     the formats by name, the one with the most bytes first
     left_bytes  bytes of tensors that are not loaded: their rows are read from the file
     kv_bytes    bytes of one token's keys and values
     kv          how keys and values are stored
-    template    the chat template's own text; None if the model cannot chat
+    template    the text of the chat template; None if the model cannot chat
     template_origin  the metadata key of the template; None without a template
     begin       the token that texts begin with; add_begin: whether it is put before every text
     ends        the tokens that end a text
     behind      the token that the model expects after every text
     unread      parts of the file that are not run: "pictures", "sound", "tokens ahead" (MTP)
     mask        the token that marks a place to be filled in
-    sampling    sampling settings that the file recommends, by its names; they are only reported
+    sampling    sampling settings that the file recommends, by the file's names for them; they are
+                only reported
     """
 
     name: str
@@ -83,7 +84,7 @@ class ModelInfo:
 
     @classmethod
     def read(cls, path: Path, quantize: str | None = None, kv: str = "f16") -> "ModelInfo":
-        """Read a model's file. FormatError, with the reason, if it cannot be run.
+        """Read a model's file. FormatError says why the model cannot be run.
 
         quantize, kv: the settings of a load; see ``LLM``
         """
@@ -125,11 +126,11 @@ class ModelInfo:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all tensors that are loaded; packing them for the processor adds nothing."""
+        """Return the bytes of all tensors that are loaded; packing them adds nothing."""
         return sum(stored.bytes for stored in self.formats.values()) - self.left_bytes
 
     def memory(self, context: int) -> int:
-        """Bytes of weights, keys and values for a text of this many tokens."""
+        """Return the bytes of weights, keys and values for a text of this many tokens."""
         return self.weight_bytes + self.kv.bytes_stored(context)
 
 
@@ -165,7 +166,7 @@ def _idle(
 
 
 def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Return the bytes of matrices that a row reads, without its row of the embedding."""
+    """Return the bytes of matrices that one row multiplies by; its embedding is not counted."""
     matrices = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
     matrices |= _shares(graph, tensors).keys()
     whole = sum(tensors[name].nbytes for name in matrices)

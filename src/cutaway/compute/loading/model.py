@@ -1,4 +1,4 @@
-"""Loads a model: from its file to the backend that computes it."""
+"""Loads a model: reads its file, and makes the backend that computes it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,30 +34,31 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A model in memory, ready to run; an ``LLM`` or an ``AsyncLLM`` owns one.
 
-    name       as traces and answers report it
-    path       of its file or folder
-    config, graph, tokenizer, template  read from its file; template is None if the file has none
-    pooling    how texts become embeddings, read from its file
-    backend    computes its logits
+    name       the name that traces and answers report
+    path       the path of the file or folder
+    config, graph, tokenizer, template  what the file has; template is None if the file has none
+    pooling    how texts become embeddings, as the file says
+    backend    what computes the logits
     context    the most tokens of a sequence, prompt included
-    kv_tokens  how many tokens' keys and values fit, of all sequences together, in whole KV blocks
-    load_s     seconds that loading took
-    elsewhere  what computes, for a model that is loaded without weights; its owner sets it
-    adapter    the hash of its adapter; "" without one
+    kv_tokens  for how many tokens, of all sequences together, keys and values fit; in whole KV
+               blocks
+    load_s     how many seconds loading took
+    elsewhere  what computes if the model is loaded without weights; the model's owner sets it
+    adapter    the hash of the adapter; "" if there is none
     """
 
     request_adapter = ""
-    """The ``adapter`` of a ``Request``; "" if all requests have the same adapter, or none."""
+    """The ``adapter`` of a ``Request``; "" for the adapter of all texts, or if there is none."""
 
     def __init__(
         self, path: Path, setup: Setup, *, progress: bool = False, weights: bool = True
     ) -> None:
-        """Load a file or folder. FormatError for a bad one, InputError if memory is full.
+        """Load a file or folder. FormatError if it is bad, InputError if memory is full.
 
-        CutawayError in a subinterpreter.
+        Raises CutawayError in a subinterpreter.
 
-        progress: show a progress bar on the terminal, after a second
-        weights: False reads all but the weights, for a process that computes nothing
+        progress: whether to show a progress bar on the terminal after a second
+        weights: False reads everything but the weights, for a process that computes nothing
         """
         started = perf_counter()
         backends.check_native()
@@ -77,16 +78,16 @@ class LoadedModel:
         cls, model: str | PathLike[str] | None = None, setup: Setup | None = None, *,
         progress: bool = True, weights: bool = True,
     ) -> Self:  # fmt: skip
-        """Load a model by its name or path, fetched if necessary; FetchError if that fails.
+        """Load a model by its name or path; fetch it if necessary, FetchError if that fails.
 
-        progress, weights: see ``__init__``; progress also shows a fetch
+        progress, weights: see ``__init__``; progress also shows the fetch
         """
         path = hub.resolve(None if model is None else str(model), progress=progress)
         return cls(path, setup or Setup(), progress=progress, weights=weights)
 
     @contextmanager
     def open_file(self) -> Iterator[ModelFile]:
-        """Open the model's file for the block; InputError if memory runs out in it."""
+        """Open the model's file for the block; InputError if memory runs out in the block."""
         setup = self._setup
         with PlainArithmetic(), open_as(self.path, setup.quantize, setup.threads) as file:
             try:
@@ -121,14 +122,14 @@ class LoadedModel:
     ) -> None:
         """Load the weights of a model that was opened without them; ``close`` frees them.
 
-        show: a progress bar on the terminal
-        on_progress: called with the bytes that are ready; an error that it raises ends the load
-        Raises as ``__init__`` does; InputError if the file has changed since it was opened.
+        show: whether to show a progress bar on the terminal
+        on_progress: is called with how many bytes are ready; an error that it raises ends the load
+        Errors are those of ``__init__``, and InputError if the file has changed since its opening.
         """
         started = perf_counter()
         self._check_unchanged()
         with self.open_file() as file:
-            self._check_unchanged()  # once it is open, another file may take its name
+            self._check_unchanged()  # once the file is open, another one may take its name
             self._load(self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = self.computer
         self.load_s = perf_counter() - started
@@ -151,7 +152,7 @@ class LoadedModel:
         ))  # fmt: skip
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
-        """Return the model with this adapter, under a name and identity of its own; "": itself.
+        """Return the model with this adapter, with a name and an identity of its own; "": itself.
 
         InputError for an adapter that was not loaded.
         """
@@ -165,7 +166,7 @@ class LoadedModel:
 
     @property
     def tasks(self) -> Mapping[str, str]:
-        """The tasks that its folder has adapters for (jina v3) -> the prefix of their texts."""
+        """Task with an adapter in the model's folder (jina v3) -> the prefix of its texts."""
         return self._adapters.tasks
 
     @property
@@ -174,34 +175,34 @@ class LoadedModel:
         return self._adapters.names
 
     def adapted_backend(self, sha256: str) -> Backend:
-        """Return the backend with an adapter. InputError once either of the two is unloaded."""
+        """Return the backend with an adapter; InputError if model or adapter was unloaded."""
         _ = self.backend
         return self._adapters.backend(sha256)
 
     @plainly
     def open_adapter(self, name: str, at: str | PathLike[str]) -> "Adapter":
-        """Read one more adapter, for ``add_adapter``. InputError if it is none of this model's."""
+        """Read one more adapter, for ``add_adapter``; InputError if it does not fit this model."""
         return self._adapters.open(name, at, self._setup, self.parts.graph, self.config)
 
     @plainly
     def add_adapter(self, name: str, adapter: "Adapter") -> Backend:
-        """Let requests name an adapter; return its backend. Not while the model computes."""
+        """Let requests name an adapter; return its backend. The model must not be computing."""
         return self._adapters.add(name, adapter, self.backend)
 
     def remove_adapter(self, name: str) -> bool:
-        """Let no request name an adapter; return whether it was freed, as no other name has it."""
+        """Remove a name; return whether this freed its adapter, which may have another name."""
         return self._adapters.remove(name)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether its weights are in this process."""
+        """Whether the model's weights are in this process."""
         return self._backend is not None
 
     @property
     def memory(self) -> int:
-        """Bytes of the weights, and of the keys and values when all are in use.
+        """Return the bytes of the weights, and of all keys and values that there is room for.
 
-        Offloaded weights do not count: the operating system takes their memory back when needed.
+        Offloaded weights do not count: the operating system takes back their memory when needed.
         """
         on_disk = self._setup.offload_folder is not None
         weights = self._adapters.nbytes + (0 if on_disk else self._weight_bytes)
@@ -209,7 +210,7 @@ class LoadedModel:
 
     @property
     def backend(self) -> Backend:
-        """The backend. InputError without weights, or once the model is closed."""
+        """The backend; InputError if no weights are loaded, or if the model was closed."""
         if self._backend is None:
             raise InputError(
                 f"{self.name} is closed: load the model again" if self._weights else
@@ -234,7 +235,7 @@ class LoadedModel:
 
     @cached_property
     def identity(self) -> "Identity":
-        """SHA-256 of weights and tokenizer; the first use of a file reads all of it."""
+        """The SHA-256 of the weights and of the tokenizer; a file's first use reads all of it."""
         from cutaway.compute.loading.identity import identify  # hashes are a few ms of a cold start
 
         identity = identify(self.path, self._stat, show=self._progress)
@@ -243,19 +244,19 @@ class LoadedModel:
 
     @property
     def arithmetic(self) -> str:
-        """The arithmetic and backend, as a name: if equal, equal weights give equal bits."""
+        """A name of arithmetic and backend: where it is equal, equal weights give equal bits."""
         return f"cutaway-{ARITHMETIC}-{backends.bits_of(self.computer.name)}"
 
     @property
     def system_fingerprint(self) -> str:
-        """The arithmetic and weights, as a name: if equal, a request gives equal bits."""
+        """A name of arithmetic and weights: where it is equal, a request gives equal bits."""
         return f"{self.arithmetic}-{self.identity.weights[:12]}"
 
     @property
     def computed_by(self) -> dict[str, str]:
-        """All that the bits of keys and values depend on besides the tokens, by name.
+        """Return all that the bits of keys and values depend on besides the tokens, by name.
 
-        The graph is included since some models choose their rotations by ``context``.
+        The graph is included, since some models choose their rotations by ``context``.
         """
         from hashlib import sha256  # not at every start
 
@@ -291,9 +292,9 @@ class LoadedModel:
         return GrammarCompiler(self.tokenizer)
 
     def claim(self, owner: str) -> None:
-        """Take the model for one owner; InputError if it has another.
+        """Take the model for one owner; InputError if the model has another owner.
 
-        Two owners that step one backend would write into each other's KV cache.
+        Two owners that ran steps on one backend would overwrite each other's KV cache.
         """
         with self._lock:
             if self._owner:
@@ -322,7 +323,7 @@ class LoadedModel:
 class AdaptedModel(LoadedModel):
     """A view of a model with the adapter that a request names.
 
-    Only the model itself is loaded, claimed and closed. The view reads from it all that the
+    Only the model itself is loaded, claimed and closed. The view reads from the model all that the
     adapter does not change.
     """
 
@@ -332,7 +333,7 @@ class AdaptedModel(LoadedModel):
         self.request_adapter = adapter.sha256
 
     def with_adapter(self, adapter: str) -> LoadedModel:
-        """See ``LoadedModel``. InputError for a second adapter."""
+        """See ``LoadedModel``. InputError for any adapter: there cannot be a second one."""
         if adapter:
             raise InputError(
                 "adapter", f": {self.name} has one already: name it of the model itself"
@@ -340,11 +341,11 @@ class AdaptedModel(LoadedModel):
         return self
 
     def with_task(self, task: str) -> LoadedModel:  # noqa: ARG002
-        """See ``LoadedModel``. InputError: a task is a second adapter."""
+        """Raise InputError: a task would be a second adapter."""
         raise InputError("task", f": {self.name} has an adapter already: name one of the two")
 
     def close(self) -> None:
-        """Do nothing: the model itself is closed."""
+        """Do nothing: the owner closes the model itself."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -1,6 +1,6 @@
 """Opens a model on disk: a GGUF file, its parts, or a folder of transformers.
 
-Knows which of these a path names, the model's files and its name.
+Knows which of the three a path names, which files the model has, and what it is called.
 """
 
 import os
@@ -13,7 +13,7 @@ from cutaway.files.weights import ModelFile, open_gguf
 
 
 def open_model(path: Path) -> ModelFile:
-    """Open the model at a path; `InputError` and `FormatError` as its reader raises them."""
+    """Open the model at a path; the file's reader raises InputError and FormatError."""
     if path.suffix == ".safetensors" or path.name == "config.json":
         raise InputError(f"{path} is one file of a model's folder: name the folder, {path.parent}")
     if not path.is_dir():
@@ -24,9 +24,9 @@ def open_model(path: Path) -> ModelFile:
 
 
 def model_name(path: Path, quantize: str | None = None, kv: str = "f16") -> str:
-    """A model's name: of a file without its suffix, of a folder, or of the repository on the hub.
+    """Return a model's name: its file's without the suffix, its folder's, or its repository's.
 
-    quantize, kv: as ``Setup`` has them
+    quantize, kv: the settings of ``Setup``
     """
     if kv != "f16":
         return f"{model_name(path, quantize)}+kv-{kv}"
@@ -68,12 +68,12 @@ def stat_model(path: Path) -> list[os.stat_result]:
 
 
 def stamp(files: Sequence[os.stat_result]) -> list[list[int]]:
-    """Return numbers for each file that change when the file does; its times come last."""
+    """Return, for each file, numbers that change when the file changes; the times come last."""
     return [
         [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns] for status in files
     ]
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a model's files together."""
+    """Return how many bytes a model's files have together."""
     return sum(status.st_size for status in stat_model(path))

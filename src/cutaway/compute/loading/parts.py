@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
-    """Open a model's file; quantize: one of MIXES, to which its matrices are quantised as read.
+    """Open a model's file; quantize: one of MIXES; matrices are quantised to it when they are read.
 
-    InputError for another format, or if the matrices are quantised already.
+    InputError for another name, or if the matrices are quantised already.
     """
     check_quantize(quantize)
     file = open_model(path)
@@ -38,9 +38,9 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
 class Parts:
     """A model as its file describes it.
 
-    nbytes      of all weights, as they are stored
+    nbytes      the bytes of all weights, as they are stored
     parameters  how many numbers all tensors have
-    format      the one in which most bytes are stored
+    format      the format in which most bytes are stored
     """
 
     config: ModelConfig
@@ -55,10 +55,10 @@ class Parts:
         cls, file: ModelFile, context: int | None = None,
         load: Callable[[ModelConfig, Graph], None] = lambda _config, _graph: None,
     ) -> Self:  # fmt: skip
-        """Read a file. FormatError if it is no model, or its vocabulary is not the tokenizer's.
+        """Read a file. FormatError if it is no model, or its tokenizer has another vocabulary.
 
         context: the most tokens of a text; None is the model's own limit
-        load: called while another thread reads the tokenizer
+        load: is called while another thread reads the tokenizer
         """
         shapes = {name: info.shape for name, info in file.tensors.items()}
         config, graph = model.build(file.metadata, shapes, context)
@@ -79,9 +79,9 @@ class Parts:
 
 
 def start(work: Callable[[], T]) -> Callable[[], T]:
-    """Run work in a new thread, or here if the operating system has no more threads.
+    """Run work in a new thread, or in this one if the operating system has no more threads.
 
-    Return a function that waits for the work's result, or raises its error.
+    Return a function that waits for the work and returns its result or raises its error.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -92,7 +92,7 @@ def start(work: Callable[[], T]) -> Callable[[], T]:
         except BaseException as error:
             errors.append(error)
 
-    thread = Thread(target=run, daemon=True)  # not joined if something else fails first
+    thread = Thread(target=run, daemon=True)  # it is not joined if something else fails first
     try:
         thread.start()
     except RuntimeError:  # the operating system has no more threads

@@ -24,16 +24,16 @@ class Setup:
 
     backend   how ops are computed, one of ``backends.BACKENDS``; None is the machine's best
     threads   how many threads compute; None takes as many as ``default_threads`` says
-    context   tokens of prompt and output together; None takes the model's own
-    kv_tokens how many tokens' keys and values fit into memory, of all sequences together; None
+    context   the most tokens of prompt and output together; None takes the model's own limit
+    kv_tokens for how many tokens, of all sequences together, keys and values fit into memory; None
               takes the context, but at least 8192
     quantize  one of MIXES: matrices in F32, F16 or BF16 are quantised to it while they are loaded
-    kv        how keys and values are stored, of backends.KV_FORMATS, or two of them, KEYS,VALUES
-    offload_folder  the folder of a file that has the weights; memory is only a cache of it
-    lora      an adapter of all texts, FILE or FILE:SCALE; with commas, the sum of several
-    adapters  adapters, written as lora is, by the names under which requests ask for them
+    kv        how keys and values are stored: one of backends.KV_FORMATS, or two, as KEYS,VALUES
+    offload_folder  the folder for a file that has the weights; memory is only a cache of this file
+    lora      an adapter of all texts, FILE or FILE:SCALE; with commas, the sum of several files
+    adapters  more adapters, written like lora, by the names under which requests ask for them
 
-    Raises InputError naming the field.
+    An InputError names the field that is wrong.
     """
 
     backend: str | None = None

@@ -34,16 +34,17 @@ def load_weights(
     show: bool,
     on_progress: Callable[[int], object],
 ) -> Backend:
-    """Return a backend with the weights. InputError if they do not fit.
+    """Return a backend with the weights. InputError if they do not fit into memory.
 
-    name: the model's, for errors and progress
-    tells: report on the terminal which weights are kept on a disk
-    show: a progress bar on the terminal; on_progress: called with the bytes that are ready
+    name: the model's name, for errors and progress
+    tells: whether to report on the terminal which weights are kept on a disk
+    show: whether to show a progress bar on the terminal
+    on_progress: is called with how many bytes are ready
     """
     size = sum(info.nbytes for info in file.tensors.values())
     size -= backends.stored_bytes(graph, file.tensors, setup.backend)
     offload = _offload(graph, setup, name, kv_tokens, tells=tells)
-    if offload is None and setup.backend != "gpu":  # whose memory it checks itself
+    if offload is None and setup.backend != "gpu":  # the gpu backend checks its memory itself
         _check_fits(name, size)
     with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
 
@@ -76,9 +77,9 @@ def _offload(
 
 
 def _check_fits(name: str, size: int) -> None:
-    """InputError if the weights do not fit into the free memory.
+    """Raise InputError if the weights do not fit into the free memory.
 
-    Else the operating system would kill this process, or another, in the middle of the load.
+    Without this check the operating system would kill a process in the middle of the load.
     """
     memory = free_memory()
     if memory is not None and size > memory.free:

@@ -1,8 +1,8 @@
 """Lower a graph to the calls that make a plan: fuse its ops, and give each tensor a buffer.
 
 This module knows which weights a plan may read, by number, and which rows of matrices the ops of a
-graph read: names and shapes, not how a backend stores them. It imports no backend. On the CPU and
-in a page, native/calls.cpp builds a plan from the calls.
+graph read. It knows names and shapes, but not how a backend stores weights; it imports no backend.
+On the CPU and in a page, native/calls.cpp builds a plan from the calls.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -17,8 +17,8 @@ from cutaway.files.weights import ModelFile
 class WeightTable(NamedTuple):
     """The weights that a plan may read.
 
-    matrices  by the tensor and the rows of it that an op reads
-    vectors   norms, biases and the like, by name
+    matrices  matrices; a key is a tensor, and the rows of the tensor that an op reads
+    vectors   norms, biases and other vectors, by name
     stored    the names of tables that stay in the file, in the order of their numbers
     """
 
@@ -27,13 +27,13 @@ class WeightTable(NamedTuple):
     stored: Sequence[str] = ()
 
     def matrices_of(self, op: Op, graph: Graph, role: str = "weight") -> list[Matrix]:
-        """The matrices an op reads under this name of its weights, for each expert or head."""
+        """Return the matrices that an op reads in this role; experts or heads have one each."""
         parts = op.matrices(graph.shapes)
         return [self.matrices[part] for part in parts if part[0] == op.weights[role]]
 
 
 def matrix_shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
-    """Rows and columns of each matrix, or part of one, in the order of the ops."""
+    """Return the rows and columns of each matrix, or part of one, in the order of the ops."""
     parts = dict.fromkeys(part for op in graph.ops for part in op.matrices(graph.shapes))
     return {part: (part[2] - part[1], graph.shapes[part[0]][-1]) for part in parts}
 
@@ -41,7 +41,7 @@ def matrix_shapes(graph: Graph) -> dict[Slice, tuple[int, int]]:
 def read_vectors(graph: Graph, file: ModelFile, but: Container[str] = ()) -> dict[str, Floats]:
     """Read a graph's vectors in float32: norms, biases, divisors of frequencies, convolutions.
 
-    Biases of experts have a row for each expert. but: names of those that are not wanted
+    Biases of experts have a row for each expert. but: the names of vectors to leave out
     """
     names = dict.fromkeys(name for op in graph.ops for name in op.vectors)
     return {name: file.dequantize(name) for name in names if name not in but}

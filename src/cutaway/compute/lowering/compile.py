@@ -1,15 +1,15 @@
 """GraphCompiler lowers a graph to the ops of a plan, and fuses neighbours.
 
 These are fused:
-* linear layers with one input (q, k, v; gate, up), which is then quantised and read once;
-* a gate with the two linear layers it reads, a residual add with the one it reads; any other
-  elementwise op stays an op of its own;
-* rope with the attention that reads it, quantising with the norm before it.
-The ops after the last attention, or the last op with a state, work row by row, so they are computed
-only for the rows whose logits are wanted. In a plan whose tensors are read or edited (``apart``)
-nothing is fused, and each result has floats of its own. The bits are the same.
+* linear layers with one input (q, k and v; gate and up), so that it is quantised and read once;
+* a gate with the two linear layers that it reads, and a residual add with the linear layer that it
+  reads; any other elementwise op stays separate;
+* rope with the attention that reads its result, and quantising with the norm before it.
+The ops after the last attention, or after the last op with a state, work row by row, so they are
+computed only for the rows whose logits are wanted. In a plan whose tensors are read or edited
+(``apart``) nothing is fused, and each result has floats of its own. The bits are the same.
 
-Act-order and adapters are first rewritten as ops that have kernels. Knows names and ops, no
+Act-order and adapters are first rewritten as ops that have kernels. Knows names and ops, but no
 buffers.
 """
 
@@ -35,17 +35,17 @@ from cutaway.errors import FormatError
 
 @dataclass
 class Lowered:
-    """One op of a plan before its buffers are placed: tensors by name, or names with a suffix."""
+    """An op of a plan before buffers are placed; it names tensors, or their quantised copies."""
 
     kind: str
     reads: list[str]
     writes: list[tuple[str, int, bool]]  # name, width, quantised
     ops: list[Op] = field(default_factory=list)
-    in_place: str | None = None  # the tensor whose buffer the (only) result takes over
+    in_place: str | None = None  # the tensor whose buffer the result, an only one, takes over
 
     @property
     def is_alone(self) -> bool:
-        """Whether each thread computes it for itself, so that no thread waits for others."""
+        """Whether each thread computes the op for itself, so that no thread waits for another."""
         return all(is_quantised for _, _, is_quantised in self.writes)
 
 
@@ -58,7 +58,7 @@ def quantised_name(name: str) -> str:
 
 
 def hoist_logit_rows(ops: list[Op]) -> list[Op]:
-    """Choose the wanted rows right after the last op that reads others. Same bits."""
+    """Choose the wanted rows right after the last op that mixes rows. This changes no bits."""
     choice = next((i for i, op in enumerate(ops) if isinstance(op, LogitRows)), 0)
     first = next((i + 1 for i in reversed(range(choice)) if isinstance(ops[i], TokenMixer)), 0)
     if not first:
@@ -89,9 +89,9 @@ class GraphCompiler:
         apart: bool = False,
         hoist: bool = True,
     ) -> None:
-        """apart: fuse nothing, so that each tensor can be read or edited after its op.
+        """apart: whether to fuse nothing, so that each tensor can be read or edited after its op.
 
-        hoist: drop the rows whose logits are not wanted as early as possible
+        hoist: whether to drop the rows whose logits are not wanted as early as possible
         """
         self.apart = apart
         is_hoisted = hoist and not apart
@@ -109,7 +109,7 @@ class GraphCompiler:
         self.views: dict[str, str] = {}  # a rope's result is its input's buffer
 
     def lower(self) -> list[Lowered]:
-        """The fused ops in order."""
+        """Return the fused ops in order."""
         for op in self.ops:
             if op.out.name in self.done:
                 continue
@@ -140,7 +140,7 @@ class GraphCompiler:
         self.lowered.append(Lowered(kind, reads, writes, ops, **more))
 
     def _norm(self, op: Op) -> None:
-        """Write floats, quant blocks or both, as the ops that read the norm need."""
+        """Lower a norm; it writes floats, quant blocks or both, as the ops that read it need."""
         x = op.out.name
         wants = [self._wants_floats(o, x) for o in self.consumers.get(x, [])]
         self._emit("norm", [op], list(op.inputs), [op.out])
@@ -149,13 +149,16 @@ class GraphCompiler:
             self.lowered[-1].writes = [*floats, self._quantised_write(op.out)]
 
     def _elementwise(self, op: Op) -> None:
-        """Write over the first input, if no other op reads it; never over a narrower one."""
+        """Lower an elementwise op; it overwrites its first input if no other op reads that input.
+
+        An input that is narrower than the result is never overwritten.
+        """
         x = op.inputs[-1 if self.is_spread(op) else 0]
         place = x if not self.apart and self._is_free(x, op) else None
         self._emit("elementwise", [op], list(op.inputs), [op.out], in_place=place)
 
     def is_spread(self, op: Op) -> bool:
-        """Whether an elementwise op's first input has one number, for all of a row."""
+        """Whether an elementwise op's first input has a single number for the whole row."""
         return self.maker[op.inputs[0]].out.width != op.out.width
 
     def _rope(self, op: Op) -> None:
@@ -169,7 +172,7 @@ class GraphCompiler:
         self.done.add(op.out.name)
 
     def _is_rotated_alike(self, op: Op) -> bool:
-        """Whether only attentions read the result, and rotate q and k alike."""
+        """Whether only attentions read the rope's result, and each rotates its q and k alike."""
         afters = self.consumers[op.out.name]
         q_and_k = [self.maker[name] for after in afters for name in after.inputs[:2]]
         return all(isinstance(after, Attend) for after in afters) and all(
@@ -212,14 +215,14 @@ class GraphCompiler:
         return after if isinstance(after, Add) and free else None
 
     def _is_free(self, x: str, op: Op) -> bool:
-        """Whether op may write over x: no other op will read it, and no thread is reading it."""
+        """Whether op may write over x: no other op will read x, and no thread is reading x then."""
         readers = [o for o in self.consumers[x] if o is not op]
         unmet = takewhile(lambda before: before.is_alone, reversed(self.lowered))
         is_done = all(o.out.name in self.done for o in readers)
         return is_done and not any(x in before.reads for before in unmet)
 
     def _quantise(self, x: str) -> None:
-        """Quantise x just before its first use, unless its norm or an earlier use did."""
+        """Quantise x just before this use, unless its norm or an earlier use quantised it."""
         if x not in self.quantised:
             self.lowered.append(
                 Lowered("quantise", [x], [self._quantised_write(self.maker[x].out)])
@@ -243,7 +246,7 @@ class GraphCompiler:
         return not isinstance(op, Linear) or self._is_float(op)
 
     def _stacked_matrices(self, op: Op) -> None:
-        """Lower the matrices of experts or heads, on one input; experts also read scores."""
+        """Lower an op with the matrices of experts or heads; experts also read scores."""
         x, *scores = op.inputs
         if not (floats := self._wants_floats(op, x)):
             self._quantise(x)
@@ -254,9 +257,9 @@ class GraphCompiler:
 
 
 def spell_out_orders(graph: Graph, vectors: Mapping[str, Floats]) -> Graph:
-    """Return the graph, with the same results by name, but no column orders in linear layers.
+    """Return a graph with the same results by name, in which linear layers have no column orders.
 
-    vectors: the orders by their names
+    vectors: has the orders, by their names
     """
     plain, copies = Graph(graph.shapes), dict[tuple[str, bytes], str]()
     plain.ops = [plain_op for op in graph.ops for plain_op in _ordering_ops(op, vectors, copies)]
@@ -283,7 +286,7 @@ def _ordering_ops(
 
 
 def spell_out_adapters(graph: Graph) -> Graph:
-    """Return the graph, with the same results by name, but no ``loras`` in its ops."""
+    """Return a graph with the same results by name, in which no op has ``loras``."""
     plain, within = Graph(graph.shapes), dict[tuple[str, tuple[str, ...]], str]()
     plain.ops = [plain_op for op in graph.ops for plain_op in _adapter_ops(op, graph, within)]
     return plain
@@ -317,7 +320,7 @@ def _inner(
     name: str,
     within: dict[tuple[str, tuple[str, ...]], str],
 ) -> Iterator[Op]:
-    """Yield scale · A x, or scale times A's row of a token; add its name to ``within``."""
+    """Yield ops for scale · A x, or for scale · A's row of a token; note the name in ``within``."""
     inner = Tensor(name, rank)
     within[lora.a, op.inputs] = inner.name
     yield op.with_matrix(lora.a, inner)

@@ -1,7 +1,7 @@
 """Emitter turns lowered ops into the calls that make a plan, bound to buffers and weights.
 
 It knows how long each tensor lives, and that a buffer must not be overwritten before every thread
-has read it. ``compile`` has decided before which ops are fused.
+has read it. Which ops are fused was decided by ``compile`` before.
 """
 
 from collections.abc import Iterable
@@ -25,9 +25,9 @@ PLAIN = calls.Finish()
 class Emitter:
     """The calls that make a plan of a graph.
 
-    calls   of the whole plan
-    after   by tensor: the number of ops up to the one that computes it
-    widths  of the tensors that are not in the graph (``INNER``)
+    calls   the calls of the whole plan
+    after   tensor -> the number of ops up to the op that computes it, this op included
+    widths  the widths of the tensors that are not in the graph (``INNER``)
     """
 
     @plainly
@@ -39,9 +39,9 @@ class Emitter:
         keeps_all: bool = False,
         also: Iterable[str] = (),
     ) -> None:
-        """keeps_all: no buffer is shared, so that every tensor can be read after the run.
+        """keeps_all: whether no buffer is shared, so that every tensor can be read after the run.
 
-        also: without it, the tensors that can still be read then
+        also: the tensors that can be read after the run even if buffers are shared
         """
         self.c, self.context, self._keeps_all = compiler, context, keeps_all
         lowered = compiler.lower()
@@ -60,7 +60,7 @@ class Emitter:
         self.calls: list[Call] = [*self._buffers, *self._inputs, *self._ops, out]
 
     def view(self, name: str) -> View:
-        """Return where a tensor lies, from the end of its op until its buffer is overwritten."""
+        """Return where a tensor lies; it is there from its op until its buffer is overwritten."""
         return self._slot_of[name], 0
 
     def has(self, name: str) -> bool:
@@ -95,14 +95,14 @@ class Emitter:
         return self.c.weights.stored.index(name)
 
     def rotation(self, name: str) -> calls.Rotation:
-        """See ``Lowering``; an input that is no view has no rotation left to do."""
+        """See ``Lowering``; an input that is no view needs no rotation any more."""
         op = self.c.maker[name]
         if name in self.c.views and isinstance(op, Rotate):
             return op.rotation(self)
         return calls.Rotation()
 
     def inner(self, name: str, width: int) -> View:
-        """See ``Lowering``: a buffer of its own if every tensor is kept, else nowhere."""
+        """See ``Lowering``. The place is a new buffer if every tensor is kept, else nowhere."""
         if not self._keeps_all:
             return NOWHERE
         self.widths[name := name + INNER] = width
@@ -165,7 +165,7 @@ _EMIT = {
     "gate": Emitter._gate,
     "residual": Emitter._residual,
 }
-"""``Lowered.kind`` -> the method that emits it; any other kind is one op, emitted as it is."""
+"""``Lowered.kind`` -> the method that emits it; an op of any other kind is emitted unchanged."""
 
 
 def lower(
@@ -187,8 +187,8 @@ def lower(
 class Placement:
     """A linear scan over the lowered ops that reuses buffers once they are free.
 
-    slot_of  by tensor: the number of its slot, which is its buffer
-    slots    of each slot: its width, and whether it has quant blocks
+    slot_of  tensor -> the number of its slot, which is the number of its buffer
+    slots    for each slot, its width, and whether it has quant blocks
     """
 
     def __init__(
@@ -199,9 +199,9 @@ class Placement:
         keeps_all: bool = False,
         also: Iterable[str] = (),
     ) -> None:
-        """keeps_all: no buffer is reused.
+        """keeps_all: whether no buffer is reused.
 
-        also: tensors whose buffers are not reused, since they are read after the run
+        also: tensors whose buffers are not reused, since these tensors are read after the run
         """
         self.slot_of: dict[str, int] = {}
         self.slots: list[tuple[int, bool]] = []
@@ -215,7 +215,7 @@ class Placement:
         pinned = {
             *also,
             *(op.writes[0][0] for op in lowered if op.kind == "given"),
-        }  # given rows need their exact width
+        }  # given rows need a buffer of exactly their width
         free: list[int] = []
         for i, op in enumerate(lowered):
             for name, width, is_quantised in op.writes:
@@ -243,9 +243,9 @@ class Placement:
 
 
 def _meetings(lowered: list[Lowered]) -> list[int]:
-    """Return for each op the first one, itself or later, at whose end all threads meet.
+    """Return for each op the first op, itself or a later one, at whose end all threads meet.
 
-    They do not meet after an op that each thread runs for itself.
+    Threads do not meet after an op that each of them runs for itself.
     """
     meetings: list[int] = []
     for i in reversed(range(len(lowered))):
@@ -254,7 +254,7 @@ def _meetings(lowered: list[Lowered]) -> list[int]:
 
 
 def _tensors_in_buffer_of(output: str, lowered: list[Lowered]) -> set[str]:
-    """The tensors whose buffer becomes the output's."""
+    """Return the tensors whose buffer becomes the buffer of the output."""
     names = {output}
     for op in reversed(lowered):
         if op.in_place is not None and op.writes[0][0] in names:

@@ -1,7 +1,7 @@
-"""Packs a file's matrices into panels of 16 rows, and says how many bytes they take.
+"""Packs a file's matrices into panels of 16 rows, and says how many bytes these take.
 
-Knows neither the plan that reads them nor where a backend keeps them; compute/lowering knows which
-matrices, or rows of one, the ops of a graph read.
+Knows neither the plan that reads the panels nor where a backend keeps them. compute/lowering knows
+which matrices, or rows of a matrix, the ops of a graph read.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[Slice, tuple[int, int]]
 """Rows and columns of matrices, as ``matrix_shapes`` returns them."""
-LANES = 16  # rows of a panel
+LANES = 16  # how many rows a panel has
 _AT_ONCE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
 _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 
@@ -33,9 +33,9 @@ _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 class PackedWeights(NamedTuple):
     """The weights that the ops of a graph read.
 
-    matrices  by the tensor and the rows of it that an op reads; in a backend's own type
-    vectors   in float32, by name
-    stored    tables that stay in the file, whose rows are read when they are looked up
+    matrices  matrices of a backend's type; a key is a tensor, and the rows of it that an op reads
+    vectors   vectors in float32, by name
+    stored    tables that stay in the file, from which rows are read when they are looked up
     """
 
     matrices: Mapping[Slice, Any]
@@ -66,7 +66,7 @@ def pack_matrices(
     on_progress: Callable[[int], None] = lambda _done: None,
     disk: int | None = None,
 ) -> dict[Slice, _native.Packed]:
-    """Pack matrices into one arena; disk: descriptor of a file to keep it in, see ``Offload``."""
+    """Pack matrices into one arena; disk: the descriptor of a file for it, see ``Offload``."""
     arena = _native.Arena(sum(packed_sizes(shapes, file.tensors)), disk)
     return dict(pack(shapes, file, pool, on_progress, arena))
 
@@ -78,7 +78,7 @@ def pack(
     on_progress: Callable[[int], None] = lambda _done: None,
     arena: _native.Arena | None = None,
 ) -> Iterator[tuple[Slice, _native.Packed]]:
-    """Pack matrix after matrix; arena: for all of them, None gives each an arena of its own."""
+    """Pack matrix after matrix; arena: the arena of all; None gives each an arena of its own."""
     done = expected = 0
     coming = iter(dict.fromkeys(part[0] for part in shapes))
     for name, parts in groupby(shapes, lambda part: part[0]):
@@ -106,20 +106,20 @@ def pack(
 
 
 def packed_sizes(shapes: Shapes, tensors: Mapping[str, TensorInfo]) -> list[int]:
-    """Bytes of matrices once they are packed."""
+    """Return the bytes that each matrix has once it is packed."""
     return [_native.packed_bytes(tensors[part[0]].format, *shape) for part, shape in shapes.items()]
 
 
 def read_stored(
     graph: Graph, file: ModelFile, but: Container[str] = ()
 ) -> dict[str, _native.StoredTable]:
-    """Return the tables whose rows are read from the file, token by token; it stays open."""
+    """Return the tables whose rows are read from the file, token by token; the file stays open."""
     names = [name for name in _file_tables(graph) if name not in but]
     return {name: _native.StoredTable(file.info(name).format, file.raw(name)) for name in names}
 
 
 def stored_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of the tables of ``read_stored``, which take no memory."""
+    """Return the bytes of the tables of ``read_stored``, which take no memory."""
     return sum(tensors[name].nbytes for name in _file_tables(graph))
 
 
@@ -128,7 +128,7 @@ def _file_tables(graph: Graph) -> set[str]:
 
 
 def weight_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Bytes of all matrices once they are packed."""
+    """Return the bytes that all matrices have once they are packed."""
     return sum(packed_sizes(matrix_shapes(graph), tensors))
 
 

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def config_of(metadata: Mapping[str, Any], context: int | None = None) -> ModelConfig:
-    """Read the sizes; context and FormatError as in ``build``."""
+    """Read the sizes; see ``build`` for the context and for FormatError."""
     row = architecture_of(metadata.get("general.architecture"))
     return config_from_gguf(metadata, row, context)
 
@@ -69,7 +69,8 @@ def build(
 def _with_gating(metadata: Mapping[str, Any], shapes: Iterable[str]) -> Mapping[str, Any]:
     """Set a sigmoid gating if experts are chosen with a bias, as in DeepSeek V3 (arXiv 2408.15664).
 
-    A file or row that names a gating keeps it. V3's files name none; nor do V2's, without a bias.
+    A gating that the file or the architecture's row names is kept. V3's files name none. Neither do
+    V2's, but V2 has no such bias.
     """
     row = architecture_of(name := metadata.get("general.architecture"))
     is_biased = any(tensor.endswith("exp_probs_b.bias") for tensor in shapes)
@@ -90,7 +91,7 @@ def build_draft_head(
 ) -> Graph:
     """Build the ops of the draft head, the block after the model's own; see ``build``.
 
-    FormatError if the file has none, or it is of a kind that is not supported.
+    FormatError if the file has no draft head, or one of a kind that is not supported.
     """
     config = config_of(_with_gating(metadata, shapes), context)
     layer = architecture_of(config.architecture).layer

@@ -1,6 +1,6 @@
 """The parts of a graph: the residual stream, the terms that are added to it, attention.
 
-They are found by walking back from the last norm through every addition, in any architecture.
+In any architecture they are found by walking back from the last norm through every addition.
 """
 
 import re
@@ -26,8 +26,9 @@ class StreamPart:
     name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is
            the MLP of all rows in addition to the experts of "L3.mlp"
     layer  None for terms before the first layer
-    path   the ops from this one back to the ``TokenMixer`` (attention, or an op with a state) that
-           it comes from, both included; empty unless only one matrix, norms and gates are between
+    path   the ops from ``op`` back to the ``TokenMixer`` (attention, or an op with a state) from
+           which the term comes, both included; empty if there is anything between but one matrix,
+           norms and gates
     """
 
     name: str
@@ -45,7 +46,7 @@ class StreamPart:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of one graph. InputError if its layers do not add to one stream."""
+    """The parts of one graph; finding them raises InputError if layers do not add to one stream."""
 
     graph: Graph
 
@@ -56,7 +57,7 @@ class Anatomy:
 
     @cached_property
     def logit_rows(self) -> Op:
-        """The op that picks from the stream the rows whose logits are wanted."""
+        """The op that chooses the rows of the stream whose logits are wanted."""
         return next(op for op in self.graph.ops if isinstance(op, LogitRows))
 
     @cached_property
@@ -84,17 +85,19 @@ class Anatomy:
 
     @cached_property
     def heads(self) -> dict[int, tuple[Op, int]]:
-        """Layer -> the op whose result is its heads' side by side, and a head's width.
+        """Layer -> the op whose result has the results of its heads side by side; a head's width.
 
-        The op is the layer's attention, or else the op whose heads have states, if there is one.
+        The op is the layer's attention, or else the op whose heads have states; if a layer has
+        neither, it has no entry.
         """
         states: dict[int, tuple[Op, int]] = {op.layer: (op, op.state[2]) for op in self._states}
         return states | {op.layer: (op, op.heads.dim) for op in self.attends}
 
     @cached_property
     def values(self) -> dict[int, tuple[str, int, int, int]]:
-        """Layer -> the tensor with each token's values, their first column, a value's width, and
-        how many there are. Attention that stores no values of its own has no entry.
+        """Layer -> the tensor with each token's values, their first column, width and count.
+
+        A layer whose attention stores no values of its own has no entry.
         """
         values = {}
         for net in self._states:
@@ -126,7 +129,7 @@ class Anatomy:
         return tuple(sorted(parts, key=lambda part: self._place[part.op.out.name]))
 
     def check_paths(self) -> None:
-        """InputError unless each attention reaches the stream by one matrix, norms and gates."""
+        """Raise InputError if more than matrix, norms and gates leads from attention to stream."""
         reached = [part for part in self.parts if isinstance(part.mixer, Attend)]
         if len(reached) < len(self.attends):
             raise InputError(
@@ -136,7 +139,7 @@ class Anatomy:
 
     @cached_property
     def added_tensors(self) -> dict[str, str]:
-        """Part -> the tensor that is added to the stream, its factor included."""
+        """Part -> the tensor that is added to the stream; the part's factor is included."""
         scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if isinstance(op, Scale)}
         tensors = {}
         for part in self.parts:
@@ -147,7 +150,7 @@ class Anatomy:
         return tensors
 
     def factor_within(self, part: StreamPart) -> float:
-        """Return the factor of the op's result before it is added to the stream."""
+        """Return the factor by which the op's result is multiplied before it joins the stream."""
         factor, name = 1.0, self.added_tensors[part.name]
         while name != part.op.out.name:
             op = self.maker[name]
@@ -157,7 +160,7 @@ class Anatomy:
 
     @cached_property
     def stream(self) -> tuple[str, ...]:
-        """The tensors that are the stream before the first layer and after each."""
+        """The tensors that are the stream before the first layer and after each layer."""
         after: dict[int, str] = {}
         name = self.logit_rows.inputs[0]
         while isinstance(op := self.maker[name], Add):
@@ -210,7 +213,7 @@ class Anatomy:
         return "mlp"
 
     def _is_beside_experts(self, op: Op, layer: int) -> bool:
-        while isinstance(op, NormOp):  # of experts and what is beside them
+        while isinstance(op, NormOp):  # a norm of experts and of what is beside them
             op = self.maker[op.inputs[0]]
         if isinstance(op, Add):
             return False
@@ -218,7 +221,10 @@ class Anatomy:
         return any(o.out.name.startswith(f"blk.{layer}.") for o in mixtures)
 
     def _path(self, op: Op) -> tuple[Op, ...]:
-        """Return the ops back through one matrix, norms and gates to a ``TokenMixer``, or none."""
+        """Return the ops from this op back to a ``TokenMixer``.
+
+        The result is empty if more than one matrix, norms and gates is between.
+        """
         path = [op]
         while path[-1].is_linear:
             path.append(self.maker[path[-1].inputs[-1]])

@@ -38,24 +38,25 @@ class ModelConfig:
 
     The fields of a single architecture are in a subclass, beside its graph.
 
-    attention          which tokens a token attends to: "causal", itself and those before it;
-                       "bidirectional", all of its text; a number, block-causal: all to the end of
-                       its own block of this many tokens, counted from the first
+    attention          which tokens a token attends to: "causal": itself and those before it;
+                       "bidirectional": all tokens of its text; a number (block-causal): all up to
+                       the end of its block, where blocks have this many tokens
     shift              whether a row predicts the next position, if attention is not causal
     learned_positions  whether positions are vectors that are added, not rotations
-    rope, rope_local   of the layers that see the whole text, and of those that see a window
-    unrun_layers       how many blocks after the layers draft tokens (MTP), outside this graph
-    rope_queries       of the queries of layers that see the whole text
-    extends_context    whether texts may be longer than the model was first trained for
+    rope, rope_local   the ropes of layers that see the whole text, and of layers with a window
+    unrun_layers       how many blocks after the layers draft tokens (MTP); this graph has none
+    rope_queries       the rope of queries in layers that see the whole text
+    extends_context    whether texts may be longer than those on which the model was first trained
     windows            for each layer, how many tokens a row attends to, its own included; if
                        attention is bidirectional, how many to each side; 0: all
-    recurrent          whether each layer has a recurrent state instead of attention
-    activation         of an MLP: "gelu", "gelu_tanh", "silu"; "" if the graph fixes it
+    recurrent          for each layer, whether it has a recurrent state instead of attention
+    activation         the activation of an MLP: "gelu", "gelu_tanh", "silu"; "" if the graph fixes
+                       it
     attention_scale    the factor of scores before the softmax
-    *_softcap          largest score or logit, approached smoothly; 0: none
+    *_softcap          the bound that scores or logits approach smoothly; 0: they have none
     *_scale            the factor of the embedding, and of what a layer adds to the residual stream;
                        logits are divided by logit_scale
-    experts            how many a layer with experts has; 0 if no layer has any
+    experts            how many experts a layer with experts has; 0 if no layer has experts
     mixture            how experts are chosen; None without experts
     """
 
@@ -89,7 +90,7 @@ class ModelConfig:
 
     @property
     def experts_used(self) -> int:
-        """How many experts of a layer compute a token."""
+        """How many of a layer's experts compute a token."""
         return self.mixture.used if self.mixture else 0
 
     @property
@@ -106,25 +107,26 @@ class ModelConfig:
 # -- how an architecture is wired, and its values of keys that files lack --------------------------
 
 
-_MIXTURE = Mixture(used=1)  # as most are: a softmax, normed
+_MIXTURE = Mixture(used=1)  # most architectures have a softmax, and divide weights by their sum
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """How an architecture is wired, and its values of keys that files lack, as in llama.cpp.
 
-    build                adds its ops to a graph; returns the logits, or the rows that a head reads
-    defaults             values of keys, without the architecture's name, that its files lack
-    must_be              key -> the only values that its graph can compute, the usual one first
-    extend               reads the keys that only it has, into a subclass of the config
+    build                adds the ops to a graph; returns the logits, or the rows that a head reads
+    defaults             values of keys that files lack; keys are without the architecture's name
+    must_be              key -> the only values that the graph can compute, the usual one first
+    extend               reads the keys of this architecture alone, into a subclass of the config
     layer                adds one layer by its number; for architectures that may have a draft head
-    mixture              how experts are chosen, where files have no key; they have `used`
-    activations          of an MLP: GGUF's name -> ``ModelConfig.activation``, the usual one first
-    layer_norm           norms subtract the mean; files name their epsilon differently
+    mixture              how experts are chosen, where files have no key for it; all have `used`
+    activations          GGUF's name of an MLP's activation -> ``ModelConfig.activation``, the usual
+                         one first
+    layer_norm           norms subtract the mean; files have another key for their epsilon
     learned_positions    positions are vectors that are added to the tokens', not rotations
-    interleaved_rope     a rotated pair are neighbours, not a half of the rotated numbers apart
+    interleaved_rope     the numbers of a rotated pair are neighbours, not half the rotated apart
     has_states           layers without kv heads keep a recurrent state instead, or all layers do
-    heads                reads the heads from metadata and windows, if its keys mean something else
+    heads                reads the heads from metadata and windows, if keys have another meaning
     """
 
     build: Callable[[Graph, Any], Tensor]
@@ -148,8 +150,8 @@ class Architecture:
 _MOST_LAYERS = 10_000
 _TEMPERATURE = "attention.temperature_length"
 
-# Keys of which other values change the numbers in ways that no graph here computes; the first value
-# is the usual one.
+# Any other value of these keys would change the numbers in ways that no graph here computes; the
+# first value is the usual one.
 _MUST_BE: Mapping[str, tuple[float, ...]] = {
     "attention.clamp_kqv": (0,),
     "attention.max_alibi_bias": (0,),
@@ -209,7 +211,7 @@ def config_from_gguf(
 
 
 def _layers(read: MetadataReader) -> tuple[int, int]:
-    """Return how many layers run, and how many draft after them; files count both together."""
+    """Return how many layers run, and how many draft after them; files have the sum of both."""
     layers = read.size("block_count", largest=_MOST_LAYERS)
     unrun = read.size_or_zero("nextn_predict_layers")
     if unrun >= layers:
@@ -222,7 +224,7 @@ def _layers(read: MetadataReader) -> tuple[int, int]:
 def _recurrent(
     read: MetadataReader, row: Architecture, layers: int, attention: Attention
 ) -> tuple[bool, ...]:
-    """Whether each layer has a state."""
+    """Return whether each layer has a state."""
     flags = recurrent_layers(read, layers, has_states=row.has_states)
     if any(flags) and attention != "causal":
         raise FormatError(

@@ -1,12 +1,13 @@
-"""Heads that draft: a block after the model's own, and EAGLE-3's layer.
+"""Heads that draft: a block after the model's own blocks, and EAGLE-3's layer.
 
 *Multi-token prediction* (Gloeckle et al. 2024, arXiv 2404.19737), as in DeepSeek-V3 (arXiv
-2412.19437, section 2.2): one more layer reads the head's input at one position, and the embedding
-of the token that came next. GGUF calls these blocks nextn.
+2412.19437, section 2.2): one more layer reads the input of the model's head at one position, and
+the embedding of the token that came next. GGUF calls these blocks nextn.
 
-*EAGLE-3* (Li et al. 2025, arXiv 2503.01840): one layer that drafts from the model's residual stream
-at three depths. A row reads a token, and ``fc`` of the model's streams at the token before; if that
-token is the head's own draft, its layer's result there instead.
+*EAGLE-3* (Li et al. 2025, arXiv 2503.01840): one layer drafts from the model's residual stream at
+three depths. A row reads a token, and ``fc`` of the model's streams at the token before. If the
+model has not run the token before, because it is a draft, the row reads the result that the head's
+own layer had there.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,13 +36,13 @@ Layer = Callable[[Graph, ModelConfig, Tensor, int], Tensor]
 def draft_head(g: Graph, c: ModelConfig, layer: Layer) -> Tensor:
     """Build the first of the blocks after the model's own. Returns the logits, (L, vocab).
 
-    Its input rows are the inputs of the model's head for the tokens before, or of this head for its
-    own drafts: the stream after the last norm, as in vLLM and llama.cpp.
+    An input row is the stream after the last norm, as in vLLM and llama.cpp: what the model's head
+    read for the token before, or what this head read if the token before is its own draft.
     """
     c = replace(c, windows=(*c.windows, 0), recurrent=(*c.recurrent, False))
     p = next(g.layers(1, first=c.layers))
     n, norm = f"{p}nextn.", "output_norm"
-    hidden = g.given_rows(c.hidden)  # (M, hidden), of the tokens before
+    hidden = g.given_rows(c.hidden)  # (M, hidden), for the tokens before
     weight = f"{n}embed_tokens"
     x = embedding(g, c, weight if g.has(f"{weight}.weight") else "token_embd")
     x, hidden = g.rms_norm(x, f"{n}enorm", c.norm_eps), g.rms_norm(hidden, f"{n}hnorm", c.norm_eps)
@@ -64,12 +65,12 @@ _P = "eagle."
 class Eagle:
     """A head that drafts, and its inputs.
 
-    graph       its ops; a row's input is the model's streams side by side, then the head's own
-                result, with zeros for whichever of the two a row lacks
-    streams     the names of the model's tensors that it reads
-    output      the tensor of ``graph`` that it reads back for its own drafts
+    graph       the head's ops; a row's input has the model's streams side by side, then the head's
+                own result; one of the two is missing, and has zeros
+    streams     the names of the model's tensors that the head reads
+    output      the tensor of ``graph`` that the head reads back for its own drafts
     hidden      the width of ``output``
-    target_ids  the model's token id of each of its own; None: it has the model's vocabulary
+    target_ids  for each token id of the head, the model's id; None: both have the same vocabulary
     """
 
     graph: Graph
@@ -84,7 +85,7 @@ def build_eagle(
 ) -> Eagle:
     """Build a head whose tensors have these shapes, for the model whose graph is ``target``.
 
-    FormatError if it does not fit the model, or lacks a tensor.
+    FormatError if the head does not fit the model, or lacks a tensor.
     """
     read = MetadataReader(metadata, "eagle3")
     embedding = "token_embd.weight"
@@ -123,7 +124,7 @@ def _depths(read: MetadataReader, layers: int) -> list[int]:
 
 
 def _wire(g: Graph, read: MetadataReader, streams: int) -> Tensor:
-    """Add the head's ops; streams: how many numbers of the model's streams a row is given."""
+    """Add the head's ops; streams: how many numbers of a row are the model's streams."""
     n, eps = read.size("embedding_length"), read.number("attention.layer_norm_rms_epsilon")
     if (takes := g.matrix(f"{_P}fc")[1]) != streams:
         raise FormatError(

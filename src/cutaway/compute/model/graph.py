@@ -2,8 +2,8 @@
 
 An architecture calls the methods of ``Graph`` once, at load. The result is ``graph.ops``, in an
 order that can be run from top to bottom. Every tensor is a matrix (M, width) whose row count M is
-open: prefill, decode and verification are the same list with another M. Knows the ops that a graph
-is cut at; ``ops/`` defines what each op computes. Computes nothing.
+open: prefill, decode and verification run the same list with a different M. Knows the ops at which
+a graph is cut; ``ops/`` defines what each op computes. Computes nothing.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ class Graph(
     RowMethods, NormMethods, LinearMethods, AttentionMethods, MixtureMethods, StateMethods,
     NumberMethods, ShapeMethods,
 ):  # fmt: skip
-    """Collects ops. Each part that is cut out of it is a graph of its own."""
+    """Collects ops. Each part that is cut out of a graph is a graph, too."""
 
     def cut_head(self) -> Tensor:
         """Drop the ops after the body; return the tensor that the head would read."""
@@ -54,9 +54,9 @@ class Graph(
         return self._part(self.ops[: None if head is None else at + head])
 
     def choosing_last(self) -> tuple[Self, Tensor]:
-        """Return the ops with ``logit_rows`` moved to just before the head, and its input.
+        """Return the ops, with ``logit_rows`` moved to just before the head, and its input there.
 
-        That input is the tensor that the head reads, of all rows.
+        This input is the tensor that the head reads, for all rows.
         """
         at, head = self._choice(), len(self.body().ops)
         choice, between = self.ops[at], self.ops[at + 1 : head]
@@ -73,7 +73,7 @@ class Graph(
 
     @property
     def has_head(self) -> bool:
-        """Whether the graph predicts tokens; else it ends with the rows that a head would read."""
+        """Whether the graph predicts tokens; if not, it ends with rows that a head would read."""
         return self.pooled_graph() is None and len(self.body().ops) < len(self.ops)
 
     @property
@@ -104,7 +104,7 @@ class Graph(
 
 
 def _reading(op: Op, instead: dict[str, str]) -> Op:
-    """Return the op with some of its inputs replaced, by name."""
+    """Return the op with some inputs replaced; instead: old name -> new name."""
     return replace(op, inputs=tuple(instead.get(name, name) for name in op.inputs))
 
 

@@ -1,6 +1,6 @@
 """The properties that differ from layer to layer: windows, heads, recurrent states.
 
-They are read from a file's metadata. Knows GGUF's keys of these, and no architecture.
+They are read from a file's metadata. Knows GGUF's keys for them, and no architecture.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ Attention = str | int
 def windows_of(
     read: MetadataReader, layers: int, attention: Attention, *, full_first: bool = False
 ) -> tuple[int, ...]:
-    """Return how many tokens each layer sees: ``ModelConfig.windows``.
+    """Return how many tokens each layer sees, as ``ModelConfig.windows`` says it.
 
     full_first: whether the first layer of each period sees the whole text; else the last does
     """
@@ -28,7 +28,7 @@ def windows_of(
         raise FormatError(f"windows are not supported where tokens see blocks of {attention}")
     if window == 1 and attention == "bidirectional":
         raise FormatError(f"{read.prefix}.attention.sliding_window is 1, which holds no neighbour")
-    if attention == "bidirectional":  # files have the whole window, both sides together
+    if attention == "bidirectional":  # files have the size of both sides together
         window //= 2
     key = "attention.sliding_window_pattern"
     pattern = read.value(key)
@@ -50,8 +50,8 @@ _KV_HEADS, _PATTERN = "attention.head_count_kv", "full_attention_interval"
 def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> tuple[bool, ...]:
     """Return whether each layer has a state; has_states: see ``Architecture``.
 
-    Without an interval of attention layers, a layer without kv heads has a state; if MLPs are
-    layers of their own, it must also have an MLP width of 0.
+    If no interval says which layers have attention, a layer without kv heads has a state; if MLPs
+    are layers of their own, a layer with a state must also have an MLP width of 0.
     """
     if _PATTERN in read.defaults:
         period = read.size(_PATTERN)
@@ -94,7 +94,7 @@ def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:
 
 
 def head_dim(read: MetadataReader, usual: int, ending: str = "") -> int:
-    """Return a head's width. ending: of the metadata keys' names, for some of the layers."""
+    """Return a head's width; ending: the end of the metadata keys, if they are for some layers."""
     keys = read.size(f"attention.key_length{ending}", usual)
     if read.size(f"attention.value_length{ending}", keys) != keys:
         raise FormatError("values whose head size differs from the keys' are not supported")

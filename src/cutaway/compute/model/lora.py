@@ -1,8 +1,8 @@
 """Adapters in a graph (LoRA; Hu et al. 2021, arXiv 2106.09685): y = W x + scale · B (A x).
 
 Knows which matrices can have an adapter, which shapes fit them, and that the products of several
-adapters are added in order. No op is added: a linear layer reads two more matrices per adapter, and
-so does a look-up, whose A has a row for each token: row t of W, + scale · B (row t of A).
+adapters are added in order. No op is added: a linear layer reads two more matrices per adapter. So
+does a look-up, whose A has a row for each token t: row t of W, plus scale · B (row t of A).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,15 @@ from cutaway.errors import FormatError
 from cutaway.files.weights.cursor import quote
 
 A, B = ".lora_a", ".lora_b"
-"""Endings of an adapter's tensors, (rank, in) and (out, rank), after the name of their matrix.
+"""The endings of an adapter's two tensors for a matrix, after the name of the matrix.
 
-Of an embedding (tokens, hidden): (tokens, rank) and (hidden, rank), as llama.cpp writes them.
+Their shapes are (rank, in) and (out, rank). For an embedding (tokens, hidden) they are (tokens,
+rank) and (hidden, rank), as llama.cpp writes them.
 """
 
 
 def numbered_name(name: str, number: int) -> str:
-    """Return the name that a tensor of the adapter of this number has in the graph."""
+    """Return the name that a tensor of adapter ``number`` has in the graph."""
     return f"{name}.{number}" if number else name
 
 
@@ -31,9 +32,9 @@ def add_adapter(
 ) -> Graph:
     """Return the graph with an adapter.
 
-    shapes: of the adapter's tensors; scales: the factor of each matrix's product
+    shapes: the shapes of the adapter's tensors; scales: the factor of each matrix's product
     number: how many adapters the graph has already
-    FormatError for a tensor of a matrix that the graph lacks, or that does not fit it.
+    FormatError if the graph lacks the matrix of a tensor, or if a tensor does not fit its matrix.
     """
     matrices = matrices_of(shapes)
     plain = [op for op in graph.ops if isinstance(op, Adaptable)]

@@ -1,7 +1,7 @@
 """Mixture: which experts compute a row, the weight of each, and the kind of MLP that each is.
 
-Knows the definition of the choice, in NumPy, and GGUF's keys of it. Does not know how scores are
-computed, and no architecture.
+Knows the definition of the choice, in NumPy, and GGUF's keys for it. Does not know how scores are
+computed, and knows no architecture.
 """
 
 from dataclasses import dataclass, replace
@@ -25,18 +25,18 @@ class Mixture:
                   alone; "sparsemixer" (arXiv 2409.12136), for each chosen expert a softmax over
                   the experts not chosen before it whose scores are nearly as high
     normed        whether the weights of a row's experts are divided by their sum. With "softmax"
-                  this is a softmax of the chosen scores alone
-    scale         by which the weights are multiplied in the end
-    groups        how many groups of neighbouring experts there are. Above 1, a row's experts are
-                  from `used_groups` of them, those whose two highest weights have the largest sum
-                  (DeepSeek-V3, arXiv 2412.19437)
-    best_of_group how many weights are summed: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
-    activation    of an expert: "silu_mul", "gelu_mul" or "clamped_swiglu", of a gate and an up;
-                  "relu2" or "gelu_exact", of an up alone
+                  this gives a softmax of the chosen scores alone
+    scale         the factor by which the weights are multiplied in the end
+    groups        how many groups of neighbouring experts there are. If there are more than one, a
+                  row chooses `used_groups` groups, those whose two highest weights have the largest
+                  sum, and its experts from these groups (DeepSeek-V3, arXiv 2412.19437)
+    best_of_group how many weights of a group are summed: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
+    activation    an expert's activation: "silu_mul", "gelu_mul" or "clamped_swiglu" of a gate and
+                  an up; "relu2" or "gelu_exact" of an up alone
     limit         the number of "clamped_swiglu"
-    weighs_input  a weight multiplies its expert's input, not its output (Llama 4)
-    tolerance     of "sparsemixer": the largest difference from the best score, divided by that
-                  score or the size of the lower one, whichever is larger
+    weighs_input  whether a weight multiplies its expert's input, not the output (Llama 4)
+    tolerance     for "sparsemixer": how far a score may be below the best one, divided by the best
+                  score or by the size of the lower one, whichever divisor is larger
     """
 
     used: int
@@ -57,7 +57,7 @@ class Mixture:
         return self.activation not in ("relu2", "gelu_exact")
 
     def check(self, experts: int, prefix: str) -> None:
-        """FormatError if a row cannot choose its experts from a layer's ``experts``."""
+        """Raise FormatError if a row cannot choose its experts from this number of experts."""
         per_group, left = divmod(experts, self.groups)
         fits = self.used_groups <= self.groups and self.used <= per_group * self.used_groups
         if left or not fits or (self.groups > 1 and per_group < 2):
@@ -73,7 +73,7 @@ class Mixture:
         """Choose each row's experts, best first, and weigh them: scores (M, n) -> 2 · (M, used).
 
         bias (n,): added to the weights only for the choice (Wang et al. 2024, arXiv 2408.15664).
-        Ties go to the lowest index. In float64.
+        Of equals the lowest index is chosen. All is computed in float64.
         """
         scores = scores.astype(np.float64)
         if self.gating == "sparsemixer":
@@ -89,7 +89,7 @@ class Mixture:
         return ids, shares * self.scale
 
     def _one_by_one(self, scores: Floats) -> tuple[NDArray[np.int64], Floats]:
-        """Choose one expert after another, each the best of those left: see "sparsemixer"."""
+        """Choose experts one by one, each time the best of those left, as "sparsemixer" does."""
         left, rows = scores.copy(), np.arange(len(scores))
         ids = np.empty((len(scores), self.used), np.int64)
         weights = np.empty(ids.shape)
@@ -131,14 +131,14 @@ def _sigmoid(scores: Floats) -> Floats:
 
 GATING_KEY, SIGMOID = "expert_gating_func", 2
 _GATINGS = {1: "softmax", SIGMOID: "sigmoid", 3: "softmax"}
-_OF_CHOSEN = 3  # a softmax of the chosen scores, which equals that of all, normed
+_OF_CHOSEN = 3  # a softmax of the chosen scores; it equals a softmax of all scores, normed
 
 
 def mixture_of(read: MetadataReader, usual: Mixture, experts: int) -> Mixture:
     """Read how experts are chosen. FormatError for a gating that is not supported.
 
     usual: the architecture's values of keys that the file lacks
-    experts: how many a layer has
+    experts: how many experts a layer has
     """
     gating = read.size_or_zero(GATING_KEY)
     if gating not in (0, *_GATINGS):

@@ -1,7 +1,7 @@
-"""The base class of a graph's operations, and the protocols that they compute and lower with.
+"""The base class of a graph's operations, and the protocols by which they compute and are lowered.
 
 The operations are in ``ops/``, each with its fields, the check of its shapes, and its definition.
-Knows none of them.
+This module knows none of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ Ints = NDArray[np.int32]
 Shapes = Mapping[str, tuple[int, ...]]
 """A file's tensor table: name -> (rows, cols) or (size,)."""
 Slice = tuple[str, int, int]
-"""Rows of a matrix: its name, the first row, and the one after the last."""
+"""Rows of a matrix: its name, the first row, and the row after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +33,15 @@ class Tensor:
 class Op:
     """One operation: its result, its inputs, and its weights by role; subclasses add the rest.
 
-    A row of its result depends only on the same row of its inputs, except in a ``TokenMixer``.
+    A row of the result depends only on the same row of the inputs, except in a ``TokenMixer``.
 
-    kind          its name, as ``inside`` shows it and native/ has it
-    matrix_roles  the roles of weights that are matrices, to be packed; the others are vectors
-    is_stacked    whether these weights are several matrices each, of experts or heads
-    is_linear     whether its result is linear in its last input, if its factors from the other
+    kind          the op's name, as ``inside`` shows it and native/ has it
+    matrix_roles  the roles of weights that are matrices, to be packed; other weights are vectors
+    is_stacked    whether each of these weights is several matrices, one for each expert or head
+    is_linear     whether the result is linear in the last input, if the factors from the other
                   inputs, and a norm's size, are taken as constants
-    _lower        makes its call of a plan, from a ``Lowering`` and a ``Site``
-    _compute      its definition in NumPy, from a ``Run`` and its inputs
+    _lower        makes the op's call in a plan, from a ``Lowering`` and a ``Site``
+    _compute      the op's definition in NumPy, from a ``Run`` and the op's inputs
     """
 
     kind: ClassVar[str] = ""
@@ -69,7 +69,7 @@ class Op:
         return call
 
     def matrices(self, shapes: Shapes) -> list[Slice]:
-        """List the rows of matrices that it reads, in the order in which they are packed."""
+        """List the rows of matrices that the op reads, in the order in which they are packed."""
         slices = list[Slice]()
         for name in self.matrix_names:
             *count, rows, _ = (1, *shapes[name])  # files may have a vector of one row
@@ -78,12 +78,12 @@ class Op:
 
     @property
     def matrix_names(self) -> list[str]:
-        """The names of its matrices."""
+        """The names of the op's matrices."""
         return [self.weights[role] for role in self.matrix_roles if role in self.weights]
 
     @property
     def vectors(self) -> list[str]:
-        """The names of the weights that it reads as vectors, in float32."""
+        """The names of the weights that the op reads as vectors, in float32."""
         return [name for role, name in self.weights.items() if role not in self.matrix_roles]
 
 
@@ -91,7 +91,7 @@ class Op:
 class TokenMixer(Op):
     """An op whose result is a sum over tokens, linear in each token's value.
 
-    layer: its number, under which keys and values, or a state, of each text are stored
+    layer: the number of its layer, under which keys and values, or a state, of texts are stored
     """
 
     layer: int
@@ -103,10 +103,11 @@ class TokenMixer(Op):
 class TextRows(NamedTuple):
     """The rows of one text in a batch.
 
-    rows       whether each row of the batch is one of them, (M,)
-    positions  the position of each, (R,)
-    limits     the last position that each may see, (R,)
-    hidden     for each position, that of the first row it is hidden from; None: nothing is hidden
+    rows       for each row of the batch, whether it is a row of the text, (M,)
+    positions  the position of each row of the text, (R,)
+    limits     the last position that each row of the text may see, (R,)
+    hidden     for each position, the position of the first row that must not see it; None: no
+               position is hidden
     read       returns keys and values (T, kv_heads, head_dim) of a layer at positions (T,)
     """
 
@@ -126,11 +127,11 @@ class Run(Protocol):
 
     @property
     def positions(self) -> Ints:
-        """Each token's position in its text, (M,)."""
+        """Each row's position in its text, (M,)."""
 
     @property
     def types(self) -> Ints:
-        """Each token's type, (M,)."""
+        """The type of each row's token, (M,)."""
 
     @property
     def logit_rows(self) -> Ints:
@@ -140,7 +141,7 @@ class Run(Protocol):
         """Return a tensor by its name; matrices are (out, in)."""
 
     def note(self, name: str, value: Array) -> None:
-        """Report a tensor that is no op's result, under this name."""
+        """Report a tensor that is not the result of an op; name: what to call it."""
 
     def store(self, layer: int, *keys_values: Array) -> None:
         """Store each row's keys, and its values if they are separate, (M, kv_heads · head_dim)."""
@@ -149,7 +150,7 @@ class Run(Protocol):
         """Yield the texts of the batch."""
 
     def states(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
-        """Yield each text's rows, and a copy of the state of this name before them."""
+        """Yield each text's rows, and a copy of the state ``name`` as it is before these rows."""
 
     def keep(self, name: str, row: int, state: Array) -> None:
         """Store the state after a row, if the batch asks for it."""
@@ -159,7 +160,7 @@ class Run(Protocol):
 
 
 class Matrix(NamedTuple):
-    """A backend's matrix; is_float: it reads activations unrounded."""
+    """A backend's matrix; is_float: whether it reads activations unrounded."""
 
     number: int
     rows: int
@@ -170,9 +171,9 @@ class Matrix(NamedTuple):
 class Site(NamedTuple):
     """Where an op of a plan reads and writes.
 
-    late    whether it computes only the rows whose logits are wanted
-    reads   where its inputs are; widths: how wide each is
-    x       the first of them: its floats, its quant blocks, or both
+    late    whether the op computes only the rows whose logits are wanted
+    reads   where the op's inputs are; widths: how wide each input is
+    x       where the first input is: its floats, its quant blocks, or both
     """
 
     late: bool
@@ -197,7 +198,7 @@ class Lowering(Protocol):
         """Return a vector by name; an empty one for None."""
 
     def matrices(self, op: Op, role: str = "weight") -> list[Matrix]:
-        """The matrices an op reads under this name of its weights: "weight", or "up", "gate", …."""
+        """Return the matrices that an op reads in this role: "weight", or "up", "gate", …."""
 
     def table(self, name: str) -> int:
         """Return the number of a table that stays in the file."""
@@ -206,4 +207,4 @@ class Lowering(Protocol):
         """Return how an attention must rotate an input."""
 
     def inner(self, name: str, width: int) -> View:
-        """Return where the input of experts' down matrices is kept; NOWHERE if it is not."""
+        """Return where the input of experts' down matrices is kept; NOWHERE if it is not kept."""

@@ -1,5 +1,8 @@
-"""Embeddings and scores of texts, as a model's file describes them: how a text's rows are pooled,
-and the layers after it: dense layers of sentence-transformers, or a reranker's head."""
+"""Embeddings and scores of texts, as a model's file describes them.
+
+Knows how a text's rows are pooled, and the layers after pooling: dense layers of
+sentence-transformers, or the head of a reranker.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,32 +15,32 @@ from cutaway.text.late_interaction import LateInteraction, late_interaction
 
 POOLINGS = ("mean", "cls", "last", "weighted")
 TOKENS = "tokens"
-"""The pooling of late interaction: each token keeps a vector."""
+"""The pooling of late interaction, in which each token keeps a vector."""
 _TYPES = ("", "mean", "cls", "last", "rank")  # by GGUF's pooling_type
 EMBEDDING, RANK = "cutaway.embedding", "cutaway.rank"
 ACTIVATIONS = ("identity", "tanh", "gelu", "relu")
 """The activations that dense layers and heads may have."""
 PLUS_INPUT = "+input"
-"""A suffix of a dense layer's activation: its input is added, through a matrix if it has one."""
+"""A suffix of a dense layer's activation: the input is added, through a matrix if there is one."""
 _HEAD = "cls.output.weight"  # GGUF's name of the last matrix of a head that scores
 _DENSE = ("dense_2", "dense_3")  # GGUF's names of EmbeddingGemma's dense layers
 
 
 class Pooling(NamedTuple):
-    """How texts become embeddings; None if the file has no key for it.
+    """How texts become embeddings; a field is None if the file has no key for it.
 
-    kind        of POOLINGS; "tokens", a vector for each token; or "rank": the file has a head that
-                scores texts, and no embeddings
+    kind        one of POOLINGS; or "tokens": each token has a vector; or "rank": the file has a
+                head that scores texts, and no embeddings
     normalize   whether embeddings are scaled to length 1
-    max_tokens  the most tokens of a text that the model was trained for
-    unsupported a further step that is not supported; "" for none
-    prompts     name ("query", "document") -> the prefix of a text
-    default     the name of the prompt if none is asked for; "" for none
-    whole       whether a prompt's own tokens are pooled, too
-    lower       whether texts become lower case
-    end_id      the token that follows each text; None: the tokenizer adds none
-    rank        the pooling of rows for a head that scores; "" without one
-    labels      the names of the head's classes, in order; none if the file has no names
+    max_tokens  the most tokens that the texts of the model's training had
+    unsupported a further step that is not supported; "" if there is none
+    prompts     a prompt's name ("query", "document") -> the prefix that it puts before a text
+    default     the name of the prompt to use if none is asked for; "": no prompt
+    whole       whether the tokens of a prompt are also pooled
+    lower       whether texts are turned into lower case
+    end_id      the token that follows each text; None: the tokenizer adds no token
+    rank        how rows are pooled for a head that scores; "" without such a head
+    labels      the names of the head's classes, in order; empty if the file has no names
     dimensions  the width of embeddings
     late        how queries and documents are read in late interaction; None: a text has one vector
     """
@@ -58,7 +61,7 @@ class Pooling(NamedTuple):
 
 
 def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
-    """Read how texts are pooled; FormatError names a key whose value is absurd."""
+    """Read how texts are pooled; a FormatError names a key whose value is absurd."""
     architecture = MetadataReader(metadata, str(metadata["general.architecture"]))
     number, settings = (
         architecture.size_or_zero("pooling_type"),
@@ -93,7 +96,7 @@ def _labels(architecture: MetadataReader) -> tuple[str, ...]:
 
 
 def _end_id(metadata: Mapping[str, Any]) -> int | None:
-    """Return the end token that a folder names, or that a file's tokenizer adds; else None."""
+    """Return the end token that a folder names or a file's tokenizer adds; None without one."""
     tokenizer = MetadataReader(metadata, "tokenizer.ggml")
     end_id = MetadataReader(metadata, EMBEDDING).value("end_token_id")
     if end_id is None and tokenizer.value("add_eos_token") is True:
@@ -141,7 +144,7 @@ def _activate(g: Graph, x: Any, name: str) -> Any:
 
 
 def _json(read: MetadataReader, key: str, default: Any) -> Any:
-    """Read a key whose value is JSON of the default's type."""
+    """Read a key whose value is JSON; what it stands for must be of the default's type."""
     text = read.value(key)
     try:
         value = default if text is None else json.loads(text)

@@ -1,10 +1,10 @@
 """How a model encodes positions: by rotation, or by biases that attention adds by distance.
 
 *Rotary positions* (Su et al. 2021, arXiv 2104.09864): how far each pair of numbers rotates from one
-position to the next, how models extend that to longer texts, and GGUF's keys of it.
+position to the next, how models change this for longer texts, and GGUF's keys for it.
 
-*Biases by distance*, key minus query, are added to attention's scores. Each subclass of ``Bias`` is
-in the module of its architecture. Knows no architecture.
+*Biases by distance* are added to attention's scores; a distance is a key's position minus the
+query's. Each subclass of ``Bias`` is in the module of its architecture. Knows no architecture.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,15 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Yarn:
-    """Fast pairs keep their frequency, slow ones are divided by ``factor``, with a ramp between.
+    """Fast pairs keep their frequency, slow pairs divide it by ``factor``, with a ramp between.
 
     Peng et al. 2023, arXiv 2309.00071.
 
     original_context  the context that the model was first trained for, in tokens
-    fast, slow        a pair is fast if it rotates at least, slow if it rotates at most, this many
-                      times within that context
-    truncates         whether the ramp begins and ends at a pair; False: between pairs (gpt-oss)
+    fast, slow        a pair is fast if it rotates at least ``fast`` times within that context, and
+                      slow if it rotates at most ``slow`` times
+    truncates         whether the ramp must begin and end at a pair; False: it may do so between two
+                      pairs (gpt-oss)
     """
 
     factor: float
@@ -41,7 +42,7 @@ class Yarn:
 
     @property
     def attention_factor(self) -> float:
-        """The factor of queries and keys, which keeps attention as sharp as before."""
+        """The factor of queries and keys, which keeps attention as sharp as in short texts."""
         return 0.1 * log(self.factor) + 1.0 if self.factor > 1 else 1.0
 
     def scale(self, frequencies: list[float], base: float) -> list[float]:
@@ -64,8 +65,8 @@ class Yarn:
 class Rope:
     """How one model rotates its queries and keys.
 
-    dim               how many numbers of a head are rotated, the first ones
-    rotate_half       whether pair i is (i, i + dim / 2); else the neighbours (2i, 2i + 1)
+    dim               how many numbers of a head are rotated, counted from the first
+    rotate_half       whether pair i is (i, i + dim / 2); if not, it is the neighbours (2i, 2i + 1)
     linear_factor     the divisor of positions (Chen et al. 2023, arXiv 2306.15595)
     attention_factor  the factor of the rotated numbers
     """
@@ -78,9 +79,9 @@ class Rope:
     attention_factor: float = 1.0
 
     def frequencies(self, factors: Sequence[float] | None = None) -> list[float]:
-        """Return the radians per position of each pair: base^(-2i / dim), scaled.
+        """Return how many radians each pair turns per position: base^(-2i / dim), scaled.
 
-        factors: the model's own divisor of each pair, as in llama 3.1 and phi 4
+        factors: the model's own divisor for each pair, as in Llama 3.1 and Phi 4
         """
         plain = [self.base ** (-2.0 * i / self.dim) for i in range(self.dim // 2)]
         if factors is not None:
@@ -99,7 +100,7 @@ class GrowingRope(Rope):
     """A rope of queries that grow with their positions, as in Ministral 3 and Llama 4.
 
     The rotated numbers are also multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋).
-    turns: whether they are rotated at all; False in Llama 4
+    turns: whether these numbers are rotated at all; False in Llama 4
     """
 
     growth: float
@@ -144,15 +145,15 @@ def rope_of(read: MetadataReader, head_dim: int, *, interleaved: bool) -> Rope:
 
 
 def check_dim(dim: int, head_dim: int) -> None:
-    """FormatError if ``dim``, how many numbers rotate, is odd or more than a head has."""
+    """Raise FormatError if ``dim``, how many numbers rotate, is odd or more than a head has."""
     if dim > head_dim or dim % 2:
         raise FormatError(f"rope dimension {dim} does not fit a head of {head_dim}")
 
 
 def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
-    """Return the rope of queries, which in Ministral 3 grow beyond its original context.
+    """Return the rope of queries, which in Ministral 3 grow beyond the original context.
 
-    original: that context in tokens, 0 if the file has no key for it
+    original: this context in tokens, 0 if the file has no key for it
     """
     growth = read.or_zero("attention.temperature_scale")
     if not growth:
@@ -167,7 +168,7 @@ def growing(read: MetadataReader, rope: Rope, original: int) -> Rope:
 
 
 def _sharpness(read: MetadataReader, yarn: Yarn) -> float:
-    """Return Yarn's factor of attention, divided by the one with which DeepSeek scales scores."""
+    """Return Yarn's factor of attention, divided by the one by which DeepSeek scales scores."""
     weight = read.or_zero("rope.scaling.yarn_log_multiplier")
     whole = 1 + weight * 0.1 * log(yarn.factor) if yarn.factor > 1 else 1.0
     return yarn.attention_factor / whole
@@ -199,27 +200,27 @@ Table = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """A bias that is added to scores by distance; in this base class, nothing.
+    """A bias that is added to scores by distance; this base class adds nothing.
 
-    weight: the name of the tensor with its learned numbers; "": none
+    weight: the name of the tensor with the bias's learned numbers; "": it has none
     """
 
     weight: ClassVar[str] = ""
 
     @property
     def per_head(self) -> int:
-        """How many numbers a head has in each of attention's two further inputs; 0: no inputs."""
+        """How many numbers a head has in each of the bias's two inputs; 0: there are no inputs."""
         return 0
 
     def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
-        """Return biases (heads, 2 · reach + 1), from distance -reach on; empty if inputs have them.
+        """Return biases (heads, 2 · reach + 1) from distance -reach on; none if inputs have them.
 
         weight: the learned numbers
         """
         return np.empty(0, np.float32)
 
     def rows(self, reach: int) -> NDArray[np.int32]:  # noqa: ARG002
-        """Return each distance's index into a head's numbers, (2 · reach + 1,), from -reach on."""
+        """Return an index into a head's numbers for each distance from -reach: (2 · reach + 1,)."""
         return np.empty(0, np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Wiring: the ops added so far, and the file's tensor table, against which they are checked.
+"""Wiring: the ops added so far, and the file's tensor table, against which the ops are checked.
 
 Knows names, widths and shapes, and no op.
 """
@@ -13,7 +13,7 @@ from cutaway.compute.model.op import Op, Shapes, Tensor
 from cutaway.errors import FormatError
 
 ROUTER = "ffn_gate_inp"
-"""The ending of the names of router matrices, which compute experts' scores."""
+"""How the names of router matrices end; these matrices compute experts' scores."""
 
 
 class Wiring:
@@ -37,7 +37,7 @@ class Wiring:
 
     @property
     def orders(self) -> dict[str, str]:
-        """A linear layer's matrix -> the tensor with the order of its columns, both by name."""
+        """A linear layer's matrix -> the tensor with the order of the columns, both by name."""
         with_order = (op.weights for op in self.ops if "order" in op.weights)
         return {weights["weight"]: weights["order"] for weights in with_order}
 
@@ -46,7 +46,7 @@ class Wiring:
         return weight in self.shapes
 
     def matrix(self, weight: str) -> tuple[int, int]:
-        """Return a matrix's outputs and inputs; a file may store one output as a vector."""
+        """Return how many outputs and inputs a matrix has; a file's vector has a single output."""
         name = f"{weight}.weight"
         if len(shape := self.shapes.get(name, ())) == 1:
             return 1, shape[0]
@@ -55,21 +55,21 @@ class Wiring:
 
     @property
     def mlp_width(self) -> int:
-        """The inner width of the first MLP, or of one of its experts; 0 if there is no MLP."""
+        """The inner width of the first MLP, or of one of the first experts; 0 without an MLP."""
         down = re.compile(r"blk\.(\d+)\.ffn_down(_exps)?\.weight")
         matches = ((down.fullmatch(name), shape[-1]) for name, shape in self.shapes.items())
         widths = [(int(match[1]), match[2] or "", width) for match, width in matches if match]
         return min(widths)[2] if widths else 0
 
     def allow_unused(self, weight: str) -> None:
-        """Allow a tensor that no op reads: the architecture knows it and reads another."""
+        """Allow a tensor that no op reads: the architecture knows it, and reads another one."""
         self._allowed_unused.add(weight)
 
     def _allow_factors(self, weight: str, count: int) -> None:
-        """Allow factors of a matrix, or of each of `count` matrices: `ModelFile.factors`.
+        """Allow factors of a matrix, or of each of `count` matrices: see `ModelFile.factors`.
 
-        An input_scale is for kernels that round activations to 4 bits; there are none here. A
-        router's scale is no such factor: in Gemma 4 it multiplies the router's input.
+        An input_scale is for kernels that round activations to 4 bits; this package has no such
+        kernel. A router's scale is no such factor: in Gemma 4 it multiplies the router's input.
         """
         if weight.endswith(ROUTER):
             return
@@ -81,8 +81,8 @@ class Wiring:
     def check_all_used(self) -> None:
         """Raise FormatError if the file holds a tensor, or rows of one, that no op reads.
 
-        A tensor left over (an extra norm, a rope table) means that the model is a variant that the
-        architecture does not compute, and that its text would be wrong without an error.
+        A tensor that is left over (an extra norm, a rope table) means that the model is a variant
+        that the architecture does not compute; without an error its text would be wrong.
         """
         used = {name for op in self.ops for name in op.weights.values()} | self._allowed_unused
         unused = [name for name in self.shapes if name not in used]
@@ -121,7 +121,7 @@ class Wiring:
         self, op: type[Op], width: int, *inputs: Tensor,
         name: str = "", weights: Mapping[str, str] | None = None, **fields: Any,
     ) -> Tensor:  # fmt: skip
-        """Add an op; its result is named after its weights, or its kind. fields: the op's own."""
+        """Add an op; its result is named after its weights, or its kind; fields: the op's own."""
         base = name or f"{self._scope}{op.kind}"
         unique, n = base, 2
         while unique in self._names:  # the second rope of a layer is blk.0.rope.2

@@ -1,7 +1,7 @@
-"""The GPU backend: the graph's calls as dispatches of kernels, through WebGPU, with the CPU's bits.
+"""The GPU backend: it runs a plan's calls as kernels, through WebGPU, and has the CPU's bits.
 
-Knows which programs a model has, and what they share. Rows are sampled on the CPU, from logits that
-are copied back.
+Knows which programs a model has, and what these programs share. Rows are sampled on the CPU, from
+logits that are copied back.
 """
 
 import os
@@ -35,7 +35,7 @@ from cutaway.files.weights import ModelFile
 
 
 class GpuBackend(PackedBackend):
-    """One device, one set of packed weights, and the programs that read them. See ``Backend``."""
+    """A backend with one device, one set of packed weights, and the programs that read them."""
 
     name = "gpu"
     _runner: DeviceRunner
@@ -52,7 +52,10 @@ class GpuBackend(PackedBackend):
         on_progress: Callable[[int], None] = lambda _done: None,
         device: Device | None = None,
     ) -> None:
-        """threads: CPU threads that pack and sample; device: None opens one; see ``CpuBackend``."""
+        """threads: how many CPU threads pack and sample; device: None opens one.
+
+        The other arguments are those of ``CpuBackend``.
+        """
         self.kv_blocks, self.context, self.kv_format = kv_blocks, context, kv
         self.pool = _native.Pool(threads or default_threads().count)
         self.threads = self.pool.threads
@@ -69,13 +72,13 @@ class GpuBackend(PackedBackend):
         self.recheck: Recheck | None = None
 
     def run(self, batch: Batch) -> Logits:
-        """See ``Backend``; one step in many may be computed again on the CPU."""
+        """See ``Backend``; some steps may be computed again on the CPU and compared."""
         if self.recheck is None or self.recheck.program is not self.program:
             return self.run_once(batch)
         return self.recheck.run(batch)
 
     def run_once(self, batch: Batch) -> Logits:
-        """See ``Backend``: run a step on the GPU alone."""
+        """Run a step as ``run`` does, but on the GPU alone."""
         return super().run(batch)
 
     @property
@@ -98,7 +101,7 @@ class GpuBackend(PackedBackend):
         return self._make_runner(lowered.calls, fuses=not options.get("apart")), lowered
 
     def _make_runner(self, plan: Sequence[Call], *, fuses: bool = True) -> DeviceRunner:
-        """Return a runner of this plan on the device, over this backend's weights and memory.
+        """Return a runner of this plan on the device, with this backend's weights and memory.
 
         fuses: see ``compile_plan``
         """

@@ -1,6 +1,6 @@
-"""Lists the GPUs of this machine, and opens the first that can run the kernels.
+"""Lists the GPUs of this machine, and opens the first one that can run the kernels.
 
-Knows the limits that kernels need of an adapter; ``probe.py`` tests its arithmetic.
+Knows the limits that an adapter must have for the kernels; ``probe.py`` tests its arithmetic.
 """
 
 import os
@@ -17,7 +17,7 @@ from cutaway.errors import CutawayError, InputError
 
 
 def adapters() -> list[Any]:
-    """Return this machine's adapters except OpenGL's, in wgpu's order. ImportError without wgpu."""
+    """Return this machine's adapters except OpenGL's, in wgpu's order; ImportError without wgpu."""
     import wgpu
 
     with _runtime_folder():
@@ -28,7 +28,7 @@ def adapters() -> list[Any]:
 
 @contextmanager
 def _runtime_folder() -> Iterator[None]:
-    """Set XDG_RUNTIME_DIR if it is unset: without it drivers' window systems print errors."""
+    """Set XDG_RUNTIME_DIR if it is unset; otherwise drivers' window systems print errors."""
     is_set = "XDG_RUNTIME_DIR" in os.environ
     if not is_set:
         os.environ["XDG_RUNTIME_DIR"] = gettempdir()
@@ -40,9 +40,9 @@ def _runtime_folder() -> Iterator[None]:
 
 
 def open_device(fused: str | None = None) -> Device:
-    """Open the first adapter whose limits suffice. CutawayError if none does, or bits differ.
+    """Open the first adapter whose limits suffice. CutawayError if none does, or bits are wrong.
 
-    fused: see ``Device``; None: ``choose_fused`` chooses by a probe
+    fused: see ``Device``; if it is None, ``choose_fused`` probes the device and chooses
     """
     if fused not in (None, *FUSED, *TESTED):
         raise InputError(f"CUTAWAY_GPU_FMA must be one of {', '.join(FUSED)}, not {shown(fused)}")
@@ -55,7 +55,7 @@ def open_device(fused: str | None = None) -> Device:
 
 
 def open_first() -> Device:
-    """Open the first adapter whose limits suffice, without a probe. CutawayError if none does."""
+    """Open the first adapter whose limits suffice, without a probe; CutawayError if none does."""
     reasons = ""
     for adapter in adapters():
         if lacks := _lacks(adapter):
@@ -72,7 +72,7 @@ def open_first() -> Device:
 
 
 def _lacks(adapter: Any) -> str:
-    """Return the adapter's limits that are too low for the kernels, as text; "" if none is."""
+    """Return the limits of the adapter that are too low for the kernels, as text; "" if none is."""
     least = {
         "max-storage-buffers-per-shader-stage": STORAGE_BUFFERS,
         "max-compute-invocations-per-workgroup": THREADS,

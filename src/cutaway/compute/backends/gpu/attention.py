@@ -1,4 +1,4 @@
-"""Attention as dispatches: rotate and store, attend, and merge the chunks if they were split.
+"""Attention as dispatches: rotate and store, attend, and merge the chunks if each had a workgroup.
 
 Knows where a layer's keys and values lie, and which kernels run for few rows and for many.
 """
@@ -13,12 +13,12 @@ from cutaway.compute.backends.gpu.matrices import list_quants
 from cutaway.compute.backends.gpu.program import NONE, Grid, Numbers, Program, divide_up, no_view
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 
-_MOST_HEADS = 8  # that a workgroup of attend has, of all its rows
-_SHARED_WORDS = 4096  # of a workgroup
+_MOST_HEADS = 8  # heads that a workgroup of attend.wgsl has, counted over all its rows
+_SHARED_WORDS = 4096  # words of memory that a workgroup shares
 
 
 def can_quantise(call: calls.AttendCall) -> bool:
-    """Whether the kernel can also quantise what it computes: no quant block has two heads."""
+    """Whether the kernel can also quantise its result: then no quant block spans two heads."""
     return (call.shape.value_dim or call.shape.head_dim) % 32 == 0
 
 
@@ -30,8 +30,8 @@ def add_attention(
 ) -> None:
     """Add an attention: rotate q and k, store k and v, then attend.
 
-    act    where the quant blocks of the result go
-    norms  of each head's queries or keys, before they are rotated; see ``can_normalise``
+    act    the tensor to which the quant blocks of the result go; -1: to none
+    norms  the norms of each head's queries or keys before the rotation; see ``can_normalise``
     """
     shape = call.shape
     q, _, _, out = call.views
@@ -67,7 +67,7 @@ def add_attention(
 def _numbers_of_store(
     program: Program, call: calls.AttendCall, norms: Sequence[calls.Normalise]
 ) -> Numbers:
-    """Where queries, keys and values are, and how the first two are normed and rotated."""
+    """Return where queries, keys and values are, and the norms and rotation of queries and keys."""
     q, k, v, _ = call.views
     numbers = program.view("rotated", q) | program.view("v", v) | program.rotation(call.rotation)
     before = {norm.out.floats: norm for norm in norms}
@@ -82,7 +82,7 @@ def _numbers_of_store(
 def _constants(
     shape: calls.AttendShape, heads: int, rows: int, is_split: bool
 ) -> list[tuple[str, str]]:
-    """Return the constants of attend.wgsl for tiles of so many heads and rows."""
+    """Return the constants of attend.wgsl for tiles of this many heads and rows."""
     width = divide_up(shape.value_dim or shape.head_dim, 16) * 16
     sizes = {
         "HEADS": heads, "ROWS": rows, "DIM": shape.head_dim, "SLICES": divide_up(width, 256),
@@ -96,7 +96,7 @@ def _constants(
 
 
 def can_normalise(call: calls.AttendCall, norms: Sequence[calls.Normalise]) -> bool:
-    """Whether the kernel that stores can also compute these norms: RMS norms of heads."""
+    """Whether the kernel that stores keys can also compute these norms, as RMS norms of heads."""
     shape, (q, k, v, _) = call.shape, call.views
     widths = {q: shape.heads * shape.head_dim}
     if shape.reads < 0:
@@ -107,7 +107,7 @@ def can_normalise(call: calls.AttendCall, norms: Sequence[calls.Normalise]) -> b
             return False
         if widths.get(floats) != norm.width:
             return False
-    # what is read of keys and values must not lie where other workgroups write queries
+    # The keys and values that are read must not lie where other workgroups write queries.
     read = {v[0], *(norm.x[0] for norm in norms if norm.out.floats == k)}
     return _has_store(call) and q[0] not in read
 
@@ -118,7 +118,7 @@ def _has_store(call: calls.AttendCall) -> bool:
 
 
 def _tile(shape: calls.AttendShape) -> tuple[int, int]:
-    """Return how many heads of how many rows a workgroup has, which read the same keys."""
+    """Return how many heads, and how many rows, a workgroup has; all of them read the same keys."""
     room = _SHARED_WORDS // (shape.head_dim + 256 + 16)
     most_items = min(_MOST_HEADS, room)
     group = shape.heads // shape.kv_heads
@@ -127,7 +127,7 @@ def _tile(shape: calls.AttendShape) -> tuple[int, int]:
 
 
 def _span(shape: calls.AttendShape) -> Numbers:
-    """Which tokens a row sees, and how its scores are scaled."""
+    """Return which tokens a row sees, and how its scores are scaled."""
     back = shape.reach + 1 if shape.reach else shape.window
     return {
         "scale": float_bits(shape.scale),
@@ -141,7 +141,7 @@ def _span(shape: calls.AttendShape) -> Numbers:
 
 
 def _added_to_scores(program: Program, call: calls.AttendCall) -> Numbers:
-    """Sinks, biases by distance, and relative biases that depend on queries and keys."""
+    """Return where sinks lie, biases by distance, and biases that depend on queries and keys."""
     relative = call.relative
     if len(relative.rows):
         views = program.view("of_query", relative.of_query)

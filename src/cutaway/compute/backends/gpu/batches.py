@@ -1,6 +1,6 @@
 """Checks a batch before it reaches the device, and splits its rows into segments and tiles.
 
-Kernels check no index, so these ValueErrors are those that native/plan.cpp raises.
+Kernels check no index, so this module raises the ValueErrors that native/plan.cpp raises.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ Ints = NDArray[np.int32]
 
 
 class Bounds(NamedTuple):
-    """The numbers of a batch must be below these; vocab, types: 0 without such a table."""
+    """Numbers of a batch must be below these limits; vocab, types: 0 if there is no such table."""
 
     vocab: int
     types: int
@@ -25,7 +25,7 @@ class Bounds(NamedTuple):
 
 
 def check_batch(batch: Batch, limits: Ints, bounds: Bounds) -> None:
-    """ValueError if an index is out of bounds, or positions of a sequence are not successive."""
+    """Raise ValueError if an index is out of bounds, or a sequence's positions do not follow on."""
     tables, positions, sequences = batch.block_tables, batch.positions, batch.sequences
     rows, width = len(batch.tokens), tables.shape[1]
     if bounds.vocab and not _all_below(batch.tokens, bounds.vocab):
@@ -58,7 +58,7 @@ def _all_below(numbers: Ints, end: int) -> bool:
 
 
 class Segment(NamedTuple):
-    """Neighbouring rows of one sequence: the first, how many, and their row of block tables."""
+    """Neighbouring rows of one sequence: the first row, how many, and their row of block tables."""
 
     first: int
     rows: int
@@ -76,9 +76,10 @@ def segments_of(batch: Batch) -> list[Segment]:
 
 
 def list_tiles(segments: Sequence[Segment], sizes: Sequence[int]) -> Ints:
-    """Return a list of tiles for each size, after a list of where each of them begins.
+    """Return a list of tiles for each size, all behind a list of the places where they begin.
 
-    A tile is rows of one segment: the first and how many, at most the size. Size 1 has no list.
+    A tile is neighbouring rows of one segment, at most as many as the size: the first row, and how
+    many rows. Size 1 has no list.
     """
     starts, words = list[int](), list[int]()
     for size in sizes:

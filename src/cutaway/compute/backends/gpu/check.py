@@ -1,6 +1,6 @@
 """Compares a model's program with the CPU, bit for bit, before a device may run it.
 
-Knows how many rows reach each kernel of linear ops, and the file that lists which kernels were
+Knows with how many rows each kernel of linear ops runs, and the file that lists which kernels were
 right on which device. A probe of single operations is not enough: a driver's compiler decides
 kernel by kernel what it fuses.
 """
@@ -26,10 +26,11 @@ from cutaway.errors import CutawayError
 from cutaway.files.weights import ModelFile
 
 STEPS = ((0, 1), (0, 2), (0, 4), (0, 8), (0, 40), (0, 260), (260, 1))
-"""The first position and the rows of each step: one for each kernel of few rows and one for
-``linear_many``, then a text of two chunks and a token after it, whose attention is split."""
+"""The first position of each step, and how many rows it has. There is a step for each kernel of few
+rows, a step for ``linear_many``, a text of two chunks, and a token after this text, for which
+attention gives each chunk a workgroup."""
 _TOKENS = max(first + rows for first, rows in STEPS)
-_LOGIT_ROWS = 40  # at most of a step: a row may be a megabyte
+_LOGIT_ROWS = 40  # the most rows of a step with logits: a row of them may be a megabyte
 
 
 class DeviceBackend(Backend, Protocol):
@@ -46,9 +47,9 @@ class DeviceBackend(Backend, Protocol):
 
 
 def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
-    """Run short texts on both. CutawayError if a bit differs, with the first tensor that does.
+    """Run short texts on GPU and CPU. CutawayError names the first tensor with a bit that differs.
 
-    Nothing is run if the same kernels were right on this device before, or no op embeds tokens.
+    Nothing is run if the same kernels were right on this device before, or if no op embeds tokens.
     """
     earlier, kernels = _checked_before(backend.device), _kernels(backend, graph)
     if kernels <= earlier or not any(isinstance(op, EmbedTokens) for op in graph.ops):
@@ -65,12 +66,12 @@ def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
 
 
 def room_for_steps(backend: DeviceBackend) -> int:
-    """Return how many tokens of a text the backend has room for, as far as steps need them."""
+    """Return how many tokens of a text the backend has room for, up to the most of any step."""
     return min(_TOKENS, backend.context, KV_BLOCK * backend.kv_blocks)
 
 
 def load_cpu(backend: DeviceBackend, graph: Graph, file: ModelFile) -> Backend:
-    """Return the cpu backend of the same model, with room for the steps."""
+    """Return a cpu backend of the same model, with room for the steps."""
     from cutaway.compute.backends.cpu import CpuBackend
 
     room = room_for_steps(backend)
@@ -81,7 +82,7 @@ def load_cpu(backend: DeviceBackend, graph: Graph, file: ModelFile) -> Backend:
 
 
 def steps(graph: Graph, room: int) -> list[tuple[int, int]]:
-    """Return the steps for which there is room, and which the model can run."""
+    """Return the steps that fit into the room and that the model can run."""
     reads_whole = any(op.bias.per_head for op in graph.attends)  # a text in one step
     return [
         (first, rows)
@@ -91,7 +92,7 @@ def steps(graph: Graph, room: int) -> list[tuple[int, int]]:
 
 
 def batches(graph: Graph, room: int) -> Iterator[Batch]:
-    """Yield a batch for each step: one sequence, its ids spread over the vocabulary."""
+    """Yield a batch for each step: one sequence, whose token ids are spread over the vocabulary."""
     embed = next(op for op in graph.ops if isinstance(op, EmbedTokens))
     tokens = graph.shapes[embed.weights["weight"]][0]
     table = np.arange(-(-room // KV_BLOCK), dtype=np.int32)[None]
@@ -107,7 +108,7 @@ def _differs(cpu: Backend, gpu: Backend, batch: Batch) -> bool:
 
 
 def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> str:
-    """Name the first tensor whose bits differ when it is tapped; "its logits" if none does."""
+    """Name the first tensor whose bits differ in a tap; "its logits" if no tensor's bits do."""
     for op in graph.ops:
         name = op.out.name
         on_cpu, on_gpu = (
@@ -122,7 +123,7 @@ def first_difference(cpu: Backend, gpu: Backend, graph: Graph, batch: Batch) -> 
 
 
 def _kernels(backend: DeviceBackend, graph: Graph) -> set[str]:
-    """Return the hashes of the texts of the kernels that the steps run."""
+    """Return a hash of the text of each kernel that the steps run."""
     sizes = [
         StepSize(rows, min(rows, _LOGIT_ROWS), chunks=(first + rows - 1) // CHUNK + 1, stored=1)
         for first, rows in steps(graph, room_for_steps(backend))

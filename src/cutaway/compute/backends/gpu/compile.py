@@ -1,7 +1,7 @@
-"""A plan's calls as a program: which kernel computes each call, with which numbers.
+"""Turns a plan's calls into a program: which kernel computes each call, with which numbers.
 
 Knows the calls that are one kernel each; the modules matrices, attention, states and experts add
-the others. Only a kernel's file in wgsl/ knows what it computes.
+the other calls. Only a kernel's file in wgsl/ knows what the kernel computes.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +39,8 @@ def compile_plan(
 ) -> Program:  # fmt: skip
     """Return the program of a plan; see ``Program``.
 
-    fuses: whether ops quantise their own results; else each op ends where the plan says, so that
-    its result can be edited before others read it
+    fuses: whether one kernel may compute several calls, see ``fuse``; if not, each op ends where
+    the plan says, so that its result can be edited before other ops read it
     """
     program = Program(weights, memory, kv, bounds)
     for fusion in fuse(plan, program) if fuses else map(Fusion, plan):
@@ -53,7 +53,7 @@ def compile_plan(
 
 
 def _add(program: Program, fusion: Fusion) -> None:
-    """Add a call with those that its kernel computes, too."""
+    """Add a call, and the calls around it that its kernel also computes."""
     call, quantising = fusion.call, fusion.quantising
     act = quantising.out.act if quantising else -1
     match call:
@@ -61,7 +61,7 @@ def _add(program: Program, fusion: Fusion) -> None:
             add_attention(program, call, act, fusion.norms)
         case calls.LinearCall():
             add_linear(program, call, act)
-            if quantising:  # for many rows apart
+            if quantising:  # a kernel of its own quantises many rows
                 _normalise(program, quantising, few=(shaders.FEW_ROWS[-1] + 1, NONE))
         case calls.Normalise():
             _normalise(program, call, fusion.ending)

@@ -1,4 +1,4 @@
-"""A GPU, through WebGPU: its adapter, its limits, buffers and pipelines.
+"""A GPU, used through WebGPU: its adapter, its limits, its buffers and pipelines.
 
 Knows wgpu and no model. Every size is checked before a call, since wgpu ends the whole process on
 some invalid calls.
@@ -18,19 +18,19 @@ from cutaway.compute.backends.gpu.shaders import Kernel
 from cutaway.errors import CutawayError, DeviceLostError, OutOfMemoryError
 
 Words = NDArray[np.uint32]
-THREADS = 256  # of the largest workgroup
+THREADS = 256  # threads of the largest workgroup
 WORKGROUP_BYTES = 16384
-STORAGE_BUFFERS = 6  # that each kernel binds
+STORAGE_BUFFERS = 6  # storage buffers that each kernel binds
 _SHARING = ("CPU", "IntegratedGPU")  # types of adapters
-OP_WORDS = 64  # of an op's numbers: 256 bytes, the alignment of a uniform's offset
+OP_WORDS = 64  # words for an op's numbers: 256 bytes, the alignment of a uniform's offset
 
 
 class Device:
     """An adapter of this machine, opened.
 
-    fused    how it computes a multiply-add; of ``shaders.FUSED``
-    flushes  whether it flushes denormals to 0
-    binding  the most bytes of a buffer
+    fused    how the device computes a multiply-add: one of ``shaders.FUSED``
+    flushes  whether the device flushes denormals to 0
+    binding  the most bytes that a buffer may have
     """
 
     def __init__(self, adapter: Any) -> None:
@@ -76,7 +76,7 @@ class Device:
 
     @property
     def identity(self) -> str:
-        """The card, its driver, wgpu's version and ``fused``: all that may change its bits."""
+        """The card, its driver, wgpu's version and ``fused``: all that may change the bits."""
         import wgpu
 
         info = self.adapter.info
@@ -84,7 +84,7 @@ class Device:
         return " | ".join([*map(str, words), f"wgpu {wgpu.__version__}", self.fused])
 
     def pipeline(self, kernel: Kernel) -> Any:
-        """Return a kernel's pipeline, compiled at its first use."""
+        """Return a kernel's pipeline, which is compiled at its first use."""
         key = kernel, self.fused, self.flushes
         if key not in self._pipelines:
             with self.explain_errors():
@@ -111,8 +111,8 @@ class Device:
     def explain_errors(self) -> Iterator[None]:
         """Raise errors of wgpu in the block as errors that say what to do.
 
-        OutOfMemoryError; DeviceLostError; CutawayError if the driver failed. An invalid call is a
-        bug, whose error is raised as it is.
+        These are OutOfMemoryError, DeviceLostError, and CutawayError if the driver failed. An
+        invalid call is a bug of ours; its error is raised unchanged.
         """
         try:
             yield
@@ -121,7 +121,7 @@ class Device:
                 f"the GPU {self.name} has not enough memory left: lower kv_tokens or context, or "
                 "take a smaller model"
             ) from error
-        except (self._wgpu.GPUError, RuntimeError) as error:  # the latter: a buffer is not mapped
+        except (self._wgpu.GPUError, RuntimeError) as error:  # RuntimeError: a buffer is not mapped
             if self.is_lost():
                 raise DeviceLostError(
                     f"the GPU {self.name} was lost, as by a reset of its driver: load the model "
@@ -147,7 +147,7 @@ class Device:
     # -- memory --------------------------------------------------------------------------------
 
     def storage(self, words: int) -> Any:
-        """Return a new buffer of words that kernels read and write, all 0."""
+        """Return a new buffer of words that kernels read and write; all words are 0."""
         return self._buffer(4 * words, self._usage.STORAGE)
 
     def uniform(self, words: int) -> Any:
@@ -165,9 +165,9 @@ class Device:
             return self.device.create_buffer(size=max(nbytes, 256), usage=usage | copies)
 
     def check_room(self, nbytes: int) -> None:
-        """OutOfMemoryError if a GPU that has the processor's memory has not so many bytes left.
+        """Raise OutOfMemoryError if a GPU shares the CPU's memory and too few bytes are free.
 
-        Else the operating system would end this process, or another, in the middle of a load.
+        Without this check the operating system would end a process in the middle of a load.
         """
         memory = free_memory() if self.adapter.info["adapter_type"] in _SHARING else None
         if memory is not None and nbytes > memory.free:
@@ -178,20 +178,20 @@ class Device:
             )
 
     def write(self, buffer: Any, at: int, numbers: NDArray[Any]) -> None:
-        """Write numbers into a buffer from byte ``at`` on; their bytes are a multiple of 4."""
+        """Write numbers into a buffer from byte ``at`` on; they must have a multiple of 4 bytes."""
         if numbers.nbytes:
             with self.explain_errors():
                 self.queue.write_buffer(buffer, at, np.ascontiguousarray(numbers))
 
     def read(self, buffer: Any, at: int, nbytes: int) -> NDArray[np.uint8]:
-        """Wait for all submitted work, then return a copy of some of a buffer's bytes."""
+        """Wait for all submitted work, then return a copy of ``nbytes`` bytes of a buffer."""
         if not nbytes:
             return np.empty(0, np.uint8)
         with self.explain_errors():
             return np.frombuffer(self.queue.read_buffer(buffer, at, nbytes), np.uint8)
 
     def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
-        """Copy piece after piece: (source, its first byte, target, its first byte, bytes)."""
+        """Copy pieces in order: (source, first byte, target, first byte there, how many bytes)."""
         if not pieces:
             return
         longest = max(piece[4] for piece in pieces)
@@ -206,7 +206,7 @@ class Device:
             self.queue.submit([encoder.finish()])
 
     def bind(self, buffers: Sequence[Any]) -> Any:
-        """Return the bind group of these buffers, in common.wgsl's order; it has one op's words."""
+        """Return a bind group of these buffers, in common.wgsl's order; it shows one op's words."""
         entries = [
             {
                 "binding": i,

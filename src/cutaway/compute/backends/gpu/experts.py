@@ -1,7 +1,7 @@
 """A mixture of experts as dispatches: the choice, gate and up, down, and the weighted sum.
 
-An item is one of the experts that a row chose, by rank. The device itself finds an expert's
-matrices from the choice.
+An item is one expert that a row chose; a row's items are in the order of rank. The device finds the
+matrices of an item's expert by itself.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.errors import OutOfMemoryError
 
 _SORTED_ROWS = 16  # the fewest rows whose items are sorted by expert
-_TILE = 32  # of sort.wgsl
+_TILE = 32  # the most items of a tile in sort.wgsl
 _EXPERTS = ("EXPERTS", "true")
 _GATINGS = ("softmax", "sigmoid", "sparsemixer")  # in the order of route.wgsl
 
@@ -31,7 +31,7 @@ _GATINGS = ("softmax", "sigmoid", "sparsemixer")  # in the order of route.wgsl
 def add_experts(
     program: Program, call: calls.ExpertsCall, ending: calls.Elementwise | None = None
 ) -> None:
-    """Add a mixture of experts, which may end in an elementwise op."""
+    """Add a mixture of experts, whose last kernel may also compute an elementwise op."""
     late, _, _, choice, out, inner = call.arguments
     up, down = (program.matrices[m.matrix] for m in (call.experts[0].up, call.experts[0].down))
     choices = program.share_tensor("choices", 2 * choice.used)
@@ -56,9 +56,9 @@ def add_experts(
 def _add_inward(
     program: Program, call: calls.ExpertsCall, items: Numbers, middle: At
 ) -> calls.Places:
-    """Add each item's gate and up matrices, or its up alone, and the activation.
+    """Add each item's gate and up matrices, or its up matrix alone, and the activation.
 
-    Return where the down matrices read the result, which goes to ``middle``, from.
+    The result goes to ``middle``. Return the place from which the down matrices read it.
     """
     late, x, _, choice, _, _ = call.arguments
     up, down = (program.matrices[m.matrix] for m in (call.experts[0].up, call.experts[0].down))
@@ -92,7 +92,7 @@ def _add_inward(
 
 
 def _add_sort(program: Program, call: calls.ExpertsCall, choices: At) -> At:
-    """Add the order of many rows' items by expert, and return where it goes."""
+    """Add the kernel that sorts many rows' items by expert, and return where their order goes."""
     late, choice, experts = call.arguments.late, call.arguments.choice, len(call.experts)
     tiles = 2 * divide_up(choice.used, _TILE) + divide_up(2 * experts, _SORTED_ROWS)
     place = program.share_tensor("sorted", choice.used + tiles)
@@ -137,9 +137,9 @@ def _add_chosen(
     kind: str = "",
     act: int = -1,
 ) -> None:
-    """Add one matrix of each item's expert, or a gate and its up with the activation ``kind``.
+    """Add one matrix of each item's expert, or its gate and up with the activation ``kind``.
 
-    act: where the kernel of few rows puts the quant blocks of the results
+    act: the tensor to which the kernel of few rows writes the quant blocks of the results
     """
     first, used = program.matrices[experts[0][0].matrix], items["used"]
     assert isinstance(used, int)
@@ -178,13 +178,13 @@ def _add_chosen(
 
 
 def _buffer_of(program: Program, matrices: list[calls.Biased]) -> int | None:
-    """Return the index of the one buffer with all these matrices; None if they lie in several."""
+    """Return the index of the buffer that has all these matrices; None if they lie in several."""
     buffers = {p.buffer for m in matrices for p in program.matrices[m.matrix].pieces}
     return buffers.pop() if len(buffers) == 1 else None
 
 
 def _part(program: Program, matrix: calls.Biased, out: At, width: int, *, is_here: bool) -> Part:
-    """Return a matrix as parts.wgsl reads it; with 0 panels if another dispatch multiplies it."""
+    """Return a matrix as parts.wgsl reads it; it has 0 panels if another dispatch multiplies it."""
     m = program.matrices[matrix.matrix]
     if len(m.pieces) > 1:
         raise OutOfMemoryError(

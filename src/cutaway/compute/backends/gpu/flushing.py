@@ -1,7 +1,7 @@
-"""Computes a step again on the CPU where a device's flushing of denormals may have changed it.
+"""Computes a step again on the CPU if the device flushed denormals and this may have changed bits.
 
-Kernels tell when (``note_hurt`` in common.wgsl). Knows which KV blocks and states a step reads and
-writes, and copies them to the CPU and back.
+Kernels report this (``note_hurt`` in common.wgsl); such a step is called hurt. Knows which KV
+blocks and states a step reads and writes, and copies them to the CPU and back.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,13 @@ from cutaway.errors import CutawayError
 
 Bytes = NDArray[np.uint8]
 States = dict[int, Bytes]
-"""The states in which a step's sequences go on, by slot."""
+"""Slot -> the state from which a sequence of a step continues."""
 
 
 class FlushingRunner(DeviceRunner):
     """A program on a device that flushes denormals, and the same plan on the CPU.
 
-    The CPU's has its matrices only once a step was hurt: they are read back from the device.
+    The CPU's plan gets its matrices when the first step is hurt; the device's are read back then.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class FlushingRunner(DeviceRunner):
         self._is_ready = self._is_on_cpu = False
 
     def run(self, batch: Batch, first: int = 0, last: int | None = None) -> Logits:
-        """See ``DeviceRunner``. CutawayError if a part of a step was hurt, between edits."""
+        """See ``DeviceRunner``. CutawayError if a part of a step, run between edits, is hurt."""
         states: States = {}
         if first == 0:
             states, self._is_on_cpu = self._states_before(batch), False
@@ -109,7 +109,7 @@ class FlushingRunner(DeviceRunner):
         return blocks_of(batch), {*map(int, targets)}
 
     def _states_before(self, batch: Batch) -> States:
-        """Copy the states that a step goes on from, since it may store others in their slots."""
+        """Copy the states from which a step continues: it may store other states in their slots."""
         memory = self.program.memory
         slots = {*slots_before(batch)} if memory.has_states else set()
         states = {slot: memory.read_state(slot) for slot in slots}
@@ -126,7 +126,7 @@ class FlushingRunner(DeviceRunner):
 
 
 def matrices_on_cpu(weights: DeviceWeights) -> list[_native.Packed]:
-    """Read a device's matrices back, in their order; those that were read before are kept."""
+    """Return a device's matrices on the CPU, in order; read back those that are not yet there."""
     lacking = {part: m for part, m in weights.matrices.items() if part not in weights.on_cpu}
     sizes = [_native.packed_bytes(m.format, m.rows, m.cols) for m in lacking.values()]
     arena = _native.Arena(sum(sizes))
@@ -141,5 +141,5 @@ def matrices_on_cpu(weights: DeviceWeights) -> list[_native.Packed]:
 
 
 def _release_pairs(numbers: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return sources and targets with which a copy frees these."""
+    """Return sources and targets with which a copy frees the blocks or slots of these numbers."""
     return np.array(numbers, np.int32), np.full(len(numbers), -1, np.int32)

@@ -1,8 +1,8 @@
-"""Neighbouring calls that one kernel computes, so that a step has fewer dispatches.
+"""Finds neighbouring calls that one kernel can compute, so that a step has fewer dispatches.
 
-Knows which calls are fused, and where quant blocks then go; matrices, attention, states and
-experts know how their kernels do it. What a fused call wrote for others is still written, but for
-the normed keys, which are read from KV blocks.
+Knows which calls are fused, and where quant blocks then go; the modules matrices, attention, states
+and experts know how their kernels compute a fused call. All results are still written, except
+normed keys, which are read from KV blocks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +15,11 @@ from cutaway.compute.calls import Call
 
 
 class Fusion(NamedTuple):
-    """A call, and the calls around it that its kernel computes, too.
+    """A call, and the calls around it that its kernel also computes.
 
-    norms       of heads' queries or keys, before an attention
-    quantising  of the result, into quant blocks
-    ending      an elementwise op on the result
+    norms       the norms of heads' queries or keys, before an attention
+    quantising  the call that turns the result into quant blocks
+    ending      the elementwise op on the result
     """
 
     call: Call
@@ -29,8 +29,8 @@ class Fusion(NamedTuple):
 
 
 def fuse(plan: Sequence[Call], program: Program) -> Iterator[Fusion]:
-    """Yield a plan's calls, fused; program: what the calls before were added to."""
-    replacements = dict[int, int]()  # for tensors of quant blocks that were last written elsewhere
+    """Yield a plan's calls, fused; program: the caller adds each call to it as it is yielded."""
+    replacements = dict[int, int]()  # tensor of quant blocks -> the tensor that has them instead
     at = 0
     while at < len(plan):
         norms = _norms_of_attention(plan, at)
@@ -51,7 +51,7 @@ def fuse(plan: Sequence[Call], program: Program) -> Iterator[Fusion]:
 
 
 def _norms_of_attention(plan: Sequence[Call], at: int) -> list[calls.Normalise]:
-    """Return the norms of heads from a call on that the attention after them can compute."""
+    """Return the norms of heads that begin at a call and that the attention after can compute."""
     norms = list[calls.Normalise]()
     for call in plan[at : at + 3]:
         if isinstance(call, calls.AttendCall) and attention.can_normalise(call, norms):
@@ -81,7 +81,7 @@ def _can_quantise(program: Program, call: Call, following: calls.Normalise) -> b
 def _replace_output(
     program: Program, call: Call, quantising: calls.Normalise, replacements: dict[int, int]
 ) -> calls.Normalise:
-    """Return the quantising with its quant blocks elsewhere, if others still read the old ones."""
+    """Return the quantising; its blocks go elsewhere if old ones in their place are still read."""
     replacements.pop(quantising.out.act, None)
     if isinstance(call, calls.LinearCall):  # other workgroups read its input until the end
         replacements[quantising.out.act] = _own_tensor(program, quantising.width)
@@ -89,7 +89,7 @@ def _replace_output(
 
 
 def _own_tensor(program: Program, width: int) -> int:
-    """Return the tensor of the quant blocks of gates of this width."""
+    """Return the tensor for quant blocks of results of this width that gates have."""
     return program.share_tensor(f"gated {width}", width, quantised=True).tensor
 
 
@@ -112,7 +112,7 @@ def _can_end(program: Program, call: Call, following: calls.Elementwise) -> bool
 
 
 def _read_replaced(call: Call, replacements: dict[int, int]) -> Call:
-    """Return a call that reads quant blocks where they were written last."""
+    """Return the call, changed so that it reads quant blocks where they were written last."""
     if isinstance(call, calls.LinearCall):
         return call._replace(x=_replace_act(call.x, replacements))
     if isinstance(call, calls.ExpertsCall):

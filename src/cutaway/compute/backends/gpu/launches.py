@@ -1,7 +1,7 @@
-"""Which dispatches of a program a step runs, and how many workgroups each has.
+"""Chooses the dispatches of a program that a step runs, and how many workgroups each has.
 
-Knows how rows, logit rows, chunks and stored states decide that; ``run.py`` submits what is chosen
-here, and ``record.py`` and measurements read it.
+Knows how rows, logit rows, chunks and stored states decide this. ``run.py`` submits the chosen
+dispatches, and ``record.py`` and measurements read them.
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from cutaway.compute.backends.gpu.program import SPLIT_ROWS, Dispatch, Program, 
 
 
 class StepSize(NamedTuple):
-    """What decides which dispatches a step runs: steps of one size run the same.
+    """What decides which dispatches a step runs: two steps of equal size run the same dispatches.
 
-    chunks  of 256 tokens that the row which sees farthest sees
-    runs    how many rows of one sequence follow each other, for each such run; (): all of them
+    chunks  how many chunks of 256 tokens the row that sees most tokens sees
+    runs    for each run of rows of one sequence, how many rows it has; (): one run has all rows
     stored  how many states the step stores
     """
 
@@ -26,18 +26,18 @@ class StepSize(NamedTuple):
 
     @property
     def attention(self) -> str:
-        """Which kernel attends, as ``Grid.when``: rows of one sequence read the same keys."""
+        """How attention is computed, as ``Grid.when`` says; "tiled" rows read keys together."""
         if self.rows <= SPLIT_ROWS:
             return "split" if self.chunks > 1 else "joined"
         return "joined" if len(self.runs) == self.rows else "tiled"
 
     def tiles(self, size: int) -> int:
-        """Return how many tiles the rows have, if one has at most this many, of one sequence."""
+        """Return how many tiles the rows make; a tile has at most ``size`` rows of one sequence."""
         return sum(divide_up(rows, size) for rows in self.runs or (self.rows,))
 
 
 class Launch(NamedTuple):
-    """A dispatch that a step runs; op: its index in the program, and that of its numbers."""
+    """A dispatch that a step runs; op: the index of the dispatch, and of its numbers."""
 
     op: int
     dispatch: Dispatch
@@ -47,7 +47,7 @@ class Launch(NamedTuple):
 def launches(
     program: Program, size: StepSize, first: int = 0, last: int | None = None
 ) -> Iterator[Launch]:
-    """Yield what a step runs of the dispatches first … last - 1, in order."""
+    """Yield those of the dispatches first … last - 1 that a step runs, in order."""
     skipped = {"split", "joined", "tiled"} - {size.attention}
     if not size.stored:
         skipped.add("stored")

@@ -1,6 +1,6 @@
-"""Linear ops as dispatches: matrices of one layout in one buffer share a dispatch.
+"""Linear ops as dispatches: the matrices of an op share one if they have one layout and buffer.
 
-Knows for how many rows each kernel is made, and which numbers of a matrix it reads.
+Knows for how many rows each kernel is made, and which numbers of a matrix the kernel reads.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from cutaway.compute.backends.gpu.program import NONE, At, Grid, Numbers, Progra
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.compute.backends.gpu.weights import PackedMatrix
 
-STORE, ADD, GATE = 0, 1, 2  # what a kernel does with products, as in parts.wgsl
+STORE, ADD, GATE = 0, 1, 2  # what a kernel does with products; the same numbers as in parts.wgsl
 _FLOAT_ROWS = (1, 8)  # rows of a thread in linear_float, whose workgroup has four teams of threads
 _ONE_MATRIX = ("EXPERTS", "false")
 _PLAIN, _QUANTISES = ("QUANTISES", "false"), ("QUANTISES", "true")
@@ -27,7 +27,8 @@ Layout = tuple[str, int, int, int]
 def add_linear(program: Program, call: calls.LinearCall, act: int = -1) -> None:
     """Add a linear op: one or more matrices on one input.
 
-    act: where the kernels of few rows put the quant blocks of a gate's result; see ``can_quantise``
+    act: the tensor to which the kernels of few rows write quant blocks of a gate's result; see
+         ``can_quantise``
     """
     gate = call.finish.gate
     if gate and not _lie_together([program.matrices[part.matrix] for part in call.parts]):
@@ -53,7 +54,7 @@ def add_linear(program: Program, call: calls.LinearCall, act: int = -1) -> None:
 
 
 def can_quantise(program: Program, call: calls.LinearCall) -> bool:
-    """Whether the kernel of few rows can also quantise what it computes: a gate and its up."""
+    """Whether the kernel of few rows can also quantise its result, which must be a gate's."""
     matrices = [program.matrices[part.matrix] for part in call.parts]
     first = matrices[0]
     is_gate = bool(call.finish.gate) and _lie_together(matrices)
@@ -61,7 +62,7 @@ def can_quantise(program: Program, call: calls.LinearCall) -> bool:
 
 
 def _lie_together(matrices: Sequence[PackedMatrix]) -> bool:
-    """Whether one dispatch can read them all."""
+    """Whether one dispatch can read all these matrices."""
     layouts = {(m.format, m.cols) for m in matrices}
     buffers = [piece.buffer for m in matrices for piece in m.pieces]
     return len(layouts) == 1 and len(buffers) == len(matrices) and len({*buffers}) == 1
@@ -118,7 +119,7 @@ def _add_multiply(
 
 
 def list_quants(program: Program, act: int) -> Numbers:
-    """Return where quant blocks go, and how many a row has, by their names in kernels."""
+    """Return where quant blocks go, and how many a row has, by the names of these in kernels."""
     if act < 0:
         return {"quants": NONE, "quant_blocks": 0}
     return {"quants": At(act), "quant_blocks": program.tensors[act].width // 32}

@@ -1,7 +1,7 @@
 """The memory of texts on a GPU: keys and values in KV blocks, recurrent states in slots.
 
-A block has the same bytes as in the cpu backend (native/kv_format.h), so that each backend reads
-prefixes that the other saved. Knows blocks by id and slots by number, not the texts in them.
+A block has the same bytes as in the cpu backend (native/kv_format.h), so that each backend can read
+prefixes that the other one saved. Knows blocks by id and slots by number, not the texts in them.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ _FIRST_PLACES = 8
 class Home(NamedTuple):
     """Where one part of every record lies: a layer's keys and values, or an op's state.
 
-    buffer  the index of the part's buffer
-    at      the part's first byte within a record of that buffer
-    stride  bytes of a record in that buffer
+    buffer  the index of the buffer that has the part
+    at      the first byte of the part, counted from where a record begins in this buffer
+    stride  how many bytes of a record this buffer has
     """
 
     buffer: int
@@ -45,7 +45,7 @@ class DeviceRecords:
         """sizes: bytes of each part of a record; places: how many there is room for at first."""
         self._device, self._capacity, self._places = device, capacity, places
         self.strides: list[int] = []
-        self._homes: list[tuple[int, int]] = []  # of each part: its buffer, and its first byte
+        self._homes: list[tuple[int, int]] = []  # the buffer and the first byte of each part
         for size in sizes:
             if size * capacity > device.binding:
                 raise OutOfMemoryError(
@@ -103,13 +103,13 @@ class DeviceRecords:
 
 
 class Sparse:
-    """Records that take a place when they are first written, and give it back when freed.
+    """Records that take a place when they are first written, and lose it when they are freed.
 
     A new record takes the place that was freed last.
     """
 
     def __init__(self, device: Device, sizes: Sequence[int], capacity: int) -> None:
-        """sizes: bytes of each part of a record; capacity: the numbers of records are below it."""
+        """sizes: bytes of each part of a record; capacity: all records' numbers are below it."""
         self.records = DeviceRecords(device, sizes, capacity, min(capacity, _FIRST_PLACES))
         self.places = np.full(capacity, -1, np.int32)
         self._free: list[int] = []
@@ -159,7 +159,7 @@ class Layer(NamedTuple):
 
 
 def stored_layer(shape: AttendShape, kv: str) -> Layer:
-    """Return what an attention stores in a KV block; kv: as ``check_kv`` returned it."""
+    """Return the bytes that an attention stores in a KV block; kv: what ``check_kv`` returned."""
     keys = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, False)
     total = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, True)
     values = 0 if shape.value_dim else total - keys
@@ -167,9 +167,9 @@ def stored_layer(shape: AttendShape, kv: str) -> Layer:
 
 
 class DeviceMemory:
-    """The KV blocks and states of a model and of its twins.
+    """The KV blocks and states of a model, shared by backends that share its memory.
 
-    version  grows whenever buffers are replaced, so that runners bind the new ones
+    version  grows whenever buffers are replaced, so that runners bind the new buffers
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class DeviceMemory:
         blocks: int,
         slots: int,
     ) -> None:
-        """states: how many floats each op with a state keeps; blocks, slots: how many of each."""
+        """states: how many floats each op with a state keeps; blocks, slots: how many there are."""
         self.device, self.version = device, 0
         self._layers = {layer.layer: layer for layer in layers}
         whole = [layer for layer in layers if not layer.windowed]
@@ -218,10 +218,11 @@ class DeviceMemory:
         self.version += sum(self.states.take(slot) for slot in slots)
 
     def window_tables(self, tables: Ints, spans: Sequence[tuple[int, int, int, int]]) -> Ints:
-        """Return the places of blocks that rows see in layers with a window, shaped as ``tables``.
+        """Return the places that blocks have in layers with a window, in the shape of ``tables``.
 
-        spans: of each run of rows, its sequence, the first block it sees, the last it sees or
-        stores, and the first it stores. ValueError if a block that a row sees was freed.
+        Blocks that no row sees have the place 0. spans: for each run of rows, its sequence, the
+        first block that it sees, the last block that it sees or stores, and the first that it
+        stores. ValueError if a block that a row sees was freed.
         """
         places = np.zeros_like(tables)
         for sequence, _, last, stored in spans:
@@ -237,7 +238,7 @@ class DeviceMemory:
     # -- blocks and states, between steps ------------------------------------------------------
 
     def read_block(self, block: int) -> list[Bytes]:
-        """Return a KV block's bytes: of layers that see all, then of those with a window."""
+        """Return a KV block's bytes: first those of layers without a window, then the others."""
         _check_number(block, len(self.windows.places), "KV block")
         pieces = [self.whole.read(block)] if self.whole.strides else []
         place = int(self.windows.places[block])
@@ -246,7 +247,7 @@ class DeviceMemory:
         return pieces
 
     def write_block(self, block: int, numbers: Bytes) -> None:
-        """Overwrite a KV block; if there are bytes for layers with a window, it gets a place."""
+        """Overwrite a KV block; if there are bytes for layers with a window, take a place there."""
         whole = self.whole.nbytes
         if whole:
             self.whole.write(block, numbers[:whole])
@@ -255,7 +256,7 @@ class DeviceMemory:
             self.windows.records.write(int(self.windows.places[block]), numbers[whole:])
 
     def read_state(self, slot: int) -> Bytes | None:
-        """Return the bytes of a slot's state; None if it has none."""
+        """Return the bytes of a slot's state; None if the slot has no state."""
         _check_number(slot, len(self.states.places), "slot")
         place = int(self.states.places[slot])
         return None if place < 0 else self.states.records.read(place)
@@ -299,7 +300,7 @@ class DeviceMemory:
 def make_memory(
     device: Device, plan: Sequence[Call], kv: str, blocks: int, graph: Graph
 ) -> DeviceMemory:
-    """Return the memory of a model: of the layers and states of its plan."""
+    """Return memory for the layers and states of a model's plan."""
     layers = [
         stored_layer(call.shape, kv)
         for call in plan

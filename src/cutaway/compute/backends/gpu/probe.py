@@ -1,7 +1,8 @@
 """Tests a device's arithmetic on numbers that are hard to round.
 
-Knows the operations that all kernels are made of, and their right results by NumPy. A driver's
-compiler may fuse, split or fold operations of WGSL, so each device is tested when it is opened.
+Knows the operations that all kernels are made of, and computes the right results with NumPy. A
+driver's compiler may fuse, split or fold operations of WGSL, so each device is tested when it is
+opened.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,15 +17,16 @@ from cutaway.errors import CutawayError
 
 Words = NDArray[np.uint32]
 Triple = tuple[Words, Words, Words]
-_PER_KIND = 1 << 11  # triples of a kind
+_PER_KIND = 1 << 11  # how many triples there are of each kind
 
 
 class Operation(NamedTuple):
-    """An operation of probe.wgsl, which knows it by its index in ``OPERATIONS``.
+    """An operation of probe.wgsl, which names it by its index in ``OPERATIONS``.
 
     right    computes the right results with NumPy, from three arrays of float32
-    domain   for which of the triples it is tested
-    between  a result between two roundings, which may be a denormal where no other number is
+    domain   says for which of the triples the operation is tested
+    between  computes an intermediate result, which may be a denormal even if inputs and result are
+             none
     """
 
     name: str
@@ -36,7 +38,7 @@ class Operation(NamedTuple):
 def fuse(
     x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """x · y + z, rounded once: the product is exact in float64, and the sum is rounded to odd."""
+    """Return x · y + z, rounded once: in float64 the product is exact, the sum rounded to odd."""
     product, wide = x.astype(np.float64) * y, z.astype(np.float64)
     total = product + wide
     back = total - product
@@ -78,7 +80,7 @@ OPERATIONS = (
 
 
 class ProbeResult(NamedTuple):
-    """How many results of an operation were wrong, and how many of these without denormals."""
+    """How many results of an operation were wrong, and how many of these had no denormals."""
 
     operation: str
     wrong: int
@@ -86,7 +88,7 @@ class ProbeResult(NamedTuple):
 
 
 def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
-    """Yield bits of 8 kinds: any, near 1, cancelling, far apart, halfway, tiny, small, usual."""
+    """Yield triples of 8 kinds: any, near 1, cancelling, far apart, halfway, tiny, small, usual."""
     draw = np.random.default_rng(1)
 
     def words() -> Words:
@@ -133,7 +135,7 @@ def all_triples(per_kind: int = _PER_KIND) -> Triple:
 
 
 def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
-    """Compute every operation of all triples on a device; return what was wrong by operation."""
+    """Compute every operation on all triples on a device; count the wrong results of each."""
     x, y, z = all_triples(per_kind)
     lists = np.concatenate([x, y, z])
     buffers = [
@@ -155,9 +157,9 @@ def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
 
 
 def answers(operation: Operation, triple: Triple) -> tuple[Words, NDArray[np.uint8]]:
-    """Return an operation's right results, as words, and what each triple is to it.
+    """Return an operation's right results, as words, and for each triple whether it is tested.
 
-    0: not tested; 1: tested; 2: tested, and one of its numbers is a denormal
+    0: it is not; 1: it is; 2: it is, and one of its numbers is a denormal
     """
     floats = [words.view(np.float32) for words in triple]
     with np.errstate(all="ignore"):
@@ -181,7 +183,7 @@ def compare(operation: Operation, results: Words, triple: Triple) -> ProbeResult
 
 
 def is_denormal(words: Words) -> NDArray[np.bool_]:
-    """Return for each number, by its bits, whether it is a denormal."""
+    """Return whether each number, given as its bits, is a denormal."""
     exponents, fractions = words & np.uint32(0x7F800000), words & np.uint32(0x7FFFFF)
     is_tiny: NDArray[np.bool_] = (exponents == 0) & (fractions != 0)
     return is_tiny
@@ -190,7 +192,7 @@ def is_denormal(words: Words) -> NDArray[np.bool_]:
 def choose_fused(device: Device) -> None:
     """Set ``fused`` to the fastest way that rounds a multiply-add once, and set ``flushes``.
 
-    CutawayError if operations have wrong bits in every way.
+    CutawayError if, with each of the ways, some operation has wrong bits.
     """
     for way in device.ways:
         device.fused = way

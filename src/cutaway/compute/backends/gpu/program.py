@@ -1,7 +1,7 @@
 """A program: dispatches of kernels, with their numbers, their grids, and the tensors between them.
 
 Knows how dispatches, tensors and tables are added; ``compile.py`` knows which dispatches compute a
-call, and ``run.py`` how they run.
+call, and ``run.py`` knows how they are run.
 """
 
 from typing import Any, NamedTuple
@@ -17,10 +17,10 @@ from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import keys_and_values
 from cutaway.compute.calls import View
 
-NONE = 0xFFFFFFFF  # in place of a tensor or a vector that is missing
+NONE = 0xFFFFFFFF  # stands for a tensor or a vector that is missing
 SPLIT_ROWS = 8
 """The most rows for which attention gives each chunk of 256 tokens a workgroup of its own."""
-THREADS = 64  # of a workgroup of most kernels
+THREADS = 64  # threads of a workgroup, in most kernels
 
 
 class At(NamedTuple):
@@ -31,15 +31,16 @@ class At(NamedTuple):
 
 
 Numbers = dict[str, int | At]
-"""The numbers that a kernel reads of its op, by their names in the kernel's file."""
+"""The numbers of an op that its kernel reads, by their names in the kernel's file."""
 
 
 class DeviceTensor(NamedTuple):
     """A tensor that ops read and write.
 
-    width      numbers of a row
+    width      how many numbers a row has
     quantised  whether the numbers are in quant blocks
-    rows       how many rows it has: "rows" as the batch, or as many as "logits" or "partials"
+    rows       how many rows there are: one for each of the batch's "rows", of its "logits", or of
+               the "partials" of attention
     """
 
     width: int
@@ -50,17 +51,18 @@ class DeviceTensor(NamedTuple):
 class Grid(NamedTuple):
     """How many workgroups a dispatch has in each dimension, and when it runs.
 
-    x        workgroups of the first dimension
+    x        how many workgroups the first dimension has
     per_row  how many rows one workgroup of the second dimension computes; if attention is "tiled",
-             at most, since they are of one sequence
-    y        workgroups of the second dimension; 0: rows · items / per_row, rounded up
-    extra    further workgroups of the second dimension
-    items    how many items each row has: 1, or the experts that it chose
+             it may compute fewer, since its rows are of one sequence
+    y        how many workgroups the second dimension has; 0: rows · items / per_row, rounded up
+    extra    how many more workgroups the second dimension has
+    items    how many items each row has: 1, or one for each expert that it chose
     late     whether the rows are only those whose logits are wanted
-    z        workgroups of the third dimension: "chunks", "sequences" or "" for 1
-    few      the fewest and the most rows · items with which it runs
-    when     "split", "joined" or "tiled": attention is; "stored": the step stores states;
-             "": always
+    z        how many workgroups the third dimension has: as many as the step has "chunks" or
+             "sequences"; "": 1
+    few      the fewest and the most rows · items with which the dispatch runs
+    when     it runs only if attention is "split", "joined" or "tiled", or only if the step stores
+             states ("stored"); "": it always runs
     """
 
     x: int
@@ -75,7 +77,7 @@ class Grid(NamedTuple):
 
 
 class Dispatch(NamedTuple):
-    """A kernel with its op's numbers.
+    """A kernel with the numbers of its op.
 
     weights  the index of the buffer of packed matrices that it reads
     memory   the index of the buffer of KV blocks or states that it reads or writes
@@ -91,19 +93,21 @@ class Dispatch(NamedTuple):
 class Program:
     """The dispatches of a plan.
 
-    tensors       the plan's buffers, by number, and those that ops share
-    parts         lists of linear ops' matrices: where each begins in the tables, and its numbers,
-                  whose tensors get their places later
-    rotations     by ``repr``: each with how many floats the rotations before it take for a row
-    file_tables   by tensor: the number of the stored table whose rows a step looks up; their width
-    ends          by op: the number of dispatches up to its last
-    tiles         by list of tiles: how many rows a tile has at most
+    tensors       the plan's buffers, by number, then the tensors that ops share
+    parts         the lists of linear ops' matrices: where each list begins in the tables, and its
+                  numbers; tensors in it get their places later
+    rotations     a rotation's ``repr`` -> the rotation, and how many floats the rotations before it
+                  take in a row
+    file_tables   a tensor -> the number of the stored table whose rows a step looks up for it, and
+                  the width of these rows
+    ends          for each op, how many dispatches there are up to its last one
+    tiles         for each list of tiles, the most rows that a tile has
     """
 
     def __init__(
         self, weights: DeviceWeights, memory: DeviceMemory, kv: str, bounds: Bounds
     ) -> None:
-        """kv: as ``check_kv`` returned it; bounds: of batches, before the plan's embeddings."""
+        """kv: what ``check_kv`` returned; bounds: a batch's, to which embeddings add later."""
         self.bounds = bounds
         self.weights, self.memory = weights, memory
         self.matrices = [*weights.matrices.values()]
@@ -124,13 +128,13 @@ class Program:
 
     @property
     def tables(self) -> NDArray[np.uint32]:
-        """All vectors and lists that kernels read, (n,) uint32."""
+        """Return all vectors and lists that kernels read: (n,) uint32."""
         return np.concatenate([*self._tables, np.zeros(1, np.uint32)])
 
     # -- how calls are added -------------------------------------------------------------------
 
     def add(self, kernel: Kernel, numbers: Numbers, grid: Grid, **buffers: int) -> None:
-        """Add a dispatch; buffers: ``weights`` or ``memory``."""
+        """Add a dispatch; buffers: ``weights`` or ``memory``, see ``Dispatch``."""
         self.dispatches.append(Dispatch(kernel, numbers, grid, **buffers))
 
     def add_by_number(
@@ -148,7 +152,7 @@ class Program:
     def share_tensor(
         self, name: str, width: int, *, rows: str = "rows", quantised: bool = False
     ) -> At:
-        """Return a tensor between dispatches of one op; ops that give it this name share it."""
+        """Return a tensor that dispatches of one op use; ops that use the same name share it."""
         if name not in self._shared:
             self._shared[name] = self.add_tensor(width, rows=rows, quantised=quantised)
         number = self._shared[name]
@@ -157,7 +161,7 @@ class Program:
         return At(number)
 
     def add_table(self, numbers: Any, dtype: type = np.float32) -> int:
-        """Add numbers to the tables; return where they begin, NONE if there are no numbers."""
+        """Add numbers to the tables; return where they begin, or NONE if there are no numbers."""
         words = np.ascontiguousarray(numbers, dtype).view(np.uint32).ravel()
         if not words.size:
             return NONE
@@ -166,17 +170,17 @@ class Program:
         return self._table_words - words.size
 
     def list_tiles(self, rows: int) -> int:
-        """Return the number of the list of tiles of at most this many rows."""
+        """Return the number of the list whose tiles have at most this many rows."""
         if rows not in self.tiles:
             self.tiles.append(rows)
         return self.tiles.index(rows)
 
     def view(self, name: str, view: View) -> Numbers:
-        """Return a tensor's place and width, by their names in kernels."""
+        """Return a tensor's place and width, by the names that these have in kernels."""
         return {name: At(*view), f"{name}_width": self.tensors[view[0]].width}
 
     def ending(self, call: calls.Elementwise | None, x: View) -> Numbers:
-        """Return what kernels read of the elementwise op in which they end; x: their result."""
+        """Return the numbers of the elementwise op that ends a kernel; x: the kernel's result."""
         if call is None:
             missing = no_view("other") | no_view("result")
             return missing | {"is_second": 0, "number": 0}

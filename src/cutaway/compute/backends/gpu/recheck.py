@@ -1,4 +1,4 @@
-"""Computes one step in many again on the CPU while a GPU writes texts: CUTAWAY_GPU_RECHECK=N.
+"""Computes one step in N again on the CPU while a GPU writes texts: CUTAWAY_GPU_RECHECK=N.
 
 Knows which KV blocks and states a step reads; ``check.py`` names the tensor that differs.
 """
@@ -35,7 +35,7 @@ class Recheck:
     """The same model on the CPU, with memory for the same KV blocks."""
 
     def __init__(self, gpu: GpuSteps, cpu: Backend, graph: Graph, interval: int) -> None:
-        self.program = gpu.program  # that of a twin, such as one with an adapter, is another
+        self.program = gpu.program  # a twin, such as a backend with an adapter, has another program
         self._gpu, self._cpu, self._graph, self._interval, self._steps = (
             gpu,
             cpu,
@@ -57,7 +57,7 @@ class Recheck:
         logits = self._gpu.run_once(batch).copy()
         if self._cpu.run(batch).tobytes() != logits.tobytes():
             for backend in (self._cpu, self._gpu):
-                self._write(backend, states)  # which the step may have overwritten
+                self._write(backend, states)  # the step may have overwritten them
             tensor = first_difference(self._cpu, self._gpu, self._graph, batch)
             raise CutawayError(
                 f"the GPU {self._gpu.device.name} computed a step with other bits than the CPU in "

@@ -1,15 +1,16 @@
 """Records what a program submits, to be replayed without cutaway: in a page, on any machine.
 
-``PaperDevice`` stands in for a device and keeps what it is told; nothing of a step is decided here.
-A recording is a JSON document and a file of bytes that it refers to, as (first byte, bytes):
+``PaperDevice`` stands in for a device and keeps what it is told; this module decides nothing about
+a step. A recording is a JSON document and a file of bytes; the document names a piece of the file
+as (first byte, how many bytes). The document has:
 
-fused      the text of each way to compute a multiply-add, by its name
-pipelines  of each kernel its name, and its text before and after the text of the fused way
-buffers    of each its bytes, whether it is a uniform, and its first content (null: zeros)
-groups     of each bind group its buffers, by binding, in the order of common.wgsl
-steps      of each what is written first, (buffer, at, bytes); then the launches, (pipeline, group,
-           op, workgroups in x, y, z), an op being the place of its numbers in binding 1; and what
-           is read at the end, (buffer, at, how many bytes)
+fused      the text of each way to compute a multiply-add, by the way's name
+pipelines  for each kernel, its name, and its text before and after the text of the fused way
+buffers    for each buffer, its bytes, whether it is a uniform, and its first content (null: zeros)
+groups     for each bind group, its buffers, by binding, in the order of common.wgsl
+steps      for each step, what is written first, (buffer, at, bytes); then the launches, (pipeline,
+           group, op, workgroups in x, y, z), where op is the place of the op's numbers in binding
+           1; and what is read at the end, (buffer, at, how many bytes)
 """
 
 import json
@@ -29,11 +30,11 @@ Bytes = NDArray[np.uint8]
 
 
 class PaperBuffer:
-    """A buffer's bytes, as they were written; what kernels would write is not there."""
+    """A buffer with the bytes that the host wrote, but without those that kernels would write."""
 
     def __init__(self, nbytes: int, *, is_uniform: bool = False) -> None:
         self.size, self.is_uniform = max(nbytes, 256), is_uniform
-        self.bytes: Bytes | None = None  # until something is written
+        self.bytes: Bytes | None = None  # None until something is written
 
     def write(self, at: int, numbers: Bytes) -> None:
         """Overwrite bytes from ``at`` on."""
@@ -43,11 +44,11 @@ class PaperBuffer:
 
 
 Launched = tuple[Kernel, Sequence[PaperBuffer], int, tuple[int, ...]]
-"""A kernel, its bind group, its op, and the workgroups in each dimension."""
+"""A kernel, its bind group, its op, and how many workgroups it has in each dimension."""
 
 
 class DeviceStep:
-    """What happens up to a read."""
+    """The writes and launches up to a read, and this read."""
 
     def __init__(self) -> None:
         self.writes: list[tuple[PaperBuffer, int, Bytes]] = []
@@ -56,7 +57,7 @@ class DeviceStep:
 
 
 class PaperDevice:
-    """Has the methods of ``Device`` that runners use, and computes nothing: what is read is 0."""
+    """Has the methods of ``Device`` that runners use, but computes nothing; all it reads is 0."""
 
     def __init__(self, binding: int = 1 << 27) -> None:
         """binding: the most bytes of a buffer; every device has at least the default."""
@@ -66,14 +67,14 @@ class PaperDevice:
         self._step = DeviceStep()
 
     def start(self) -> None:
-        """Forget the steps so far: the recording begins here."""
+        """Forget the steps so far, so that the recording begins with the next one."""
         self.steps, self._step = [], DeviceStep()
 
     def check_room(self, nbytes: int) -> None:
-        """See ``Device``; paper has room."""
+        """See ``Device``; on paper there is always room."""
 
     def explain_errors(self) -> AbstractContextManager[None]:
-        """See ``Device``; paper has no errors."""
+        """See ``Device``; on paper there are no errors."""
         return nullcontext()
 
     def storage(self, words: int) -> PaperBuffer:
@@ -104,18 +105,18 @@ class PaperDevice:
         self._step.writes.append((buffer, at, words))
 
     def read(self, buffer: PaperBuffer, at: int, nbytes: int) -> Bytes:
-        """See ``Device``; a step ends here."""
+        """See ``Device``; a step ends with a read."""
         self._step.read = buffer, at, nbytes
         self.steps.append(self._step)
         self._step = DeviceStep()
         return np.zeros(nbytes, np.uint8)
 
     def copy(self, pieces: Sequence[tuple[Any, int, Any, int, int]]) -> None:
-        """See ``Device``; kernels have written nothing that could be copied."""
+        """Copy nothing: no kernel has written anything."""
 
 
 class _Encoder:
-    """Stands in for wgpu's device and queue, encoders and passes; commands are launches."""
+    """Stands in for wgpu's device, queue, encoders and passes; its commands are launches."""
 
     def __init__(self, device: PaperDevice) -> None:
         self._device = device
@@ -151,7 +152,7 @@ class _Encoder:
 
 
 class Recording(NamedTuple):
-    """See the module."""
+    """A JSON document and the bytes to which it refers; the module says what they have."""
 
     document: dict[str, Any]
     data: bytes
@@ -173,7 +174,7 @@ class _Numbers(dict[Any, int]):
 def recording(
     before: Sequence[DeviceStep], steps: Sequence[DeviceStep], fused: Iterable[str]
 ) -> Recording:
-    """Return a recording of steps; before: those whose writes are the buffers' first content."""
+    """Return a recording of steps; before: steps whose writes are the buffers' first content."""
     data = bytearray()
 
     def put(piece: Bytes) -> tuple[int, int]:

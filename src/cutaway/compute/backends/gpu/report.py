@@ -1,4 +1,4 @@
-"""What a GPU computes beside the right numbers, as a report: its arithmetic, and a model's ops.
+"""Reports how what a GPU computes compares with the right numbers, in arithmetic and in ops.
 
 Knows how a device is described; ``probe.py`` and ``check.py`` know what is computed.
 """
@@ -18,18 +18,18 @@ from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.model import Graph
 from cutaway.files.weights import ModelFile
 
-_TAPPED_ROWS = 40  # of a step whose tensors are all read, at most
-_CONTEXT = 512  # tokens that there is room for
+_TAPPED_ROWS = 40  # the most rows of a step whose tensors are all read
+_CONTEXT = 512  # how many tokens there is room for
 
 
 class Comparison(NamedTuple):
-    """Numbers of a GPU beside the right ones.
+    """How some numbers that a GPU computed compare with the right ones.
 
     part       "arithmetic", "ops" or "steps"
-    name       an operation, with the way of its multiply-add; an op's kind; the rows of a step
-    numbers    how many were compared; differing: those with other bits
-    allowed    how many of the differing are allowed: denormals that the device flushes, and all
-               of a way of multiply-add that is not used
+    name       an operation and its way of multiply-add, or an op's kind, or the rows of a step
+    numbers    how many numbers were compared; differing: how many of them have other bits
+    allowed    how many differing numbers are allowed: denormals that the device flushes, and all
+               numbers of a way of multiply-add that is not used
     first      the first tensor that differs; "" if none does
     """
 
@@ -42,7 +42,7 @@ class Comparison(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether only what is allowed differs."""
+        """Whether all differing numbers are allowed."""
         return self.differing <= self.allowed
 
 
@@ -51,7 +51,7 @@ def report(
 ) -> tuple[dict[str, Any], list[Comparison]]:
     """Describe the GPU that the gpu backend takes, and compare what it computes.
 
-    context: of the model; kv: as ``check_kv`` returned it. CutawayError if no GPU can be opened.
+    context: the model's; kv: what ``check_kv`` returned. CutawayError if no GPU can be opened.
     """
     device = open_first()
     rows = [*_compare_arithmetic(device)]
@@ -69,7 +69,7 @@ def report(
 
 
 def describe(device: Device) -> dict[str, Any]:
-    """Return what may change a device's bits, its limits, and what the probe has chosen."""
+    """Return all that may change a device's bits, its limits, and what the probe has chosen."""
     import wgpu
 
     info = device.adapter.info
@@ -81,7 +81,7 @@ def describe(device: Device) -> dict[str, Any]:
 
 
 def _compare_arithmetic(device: Device) -> Iterator[Comparison]:
-    """Probe the ways of a multiply-add up to the first that is right, as ``choose_fused`` does."""
+    """Probe each way of a multiply-add up to the first right one, as ``choose_fused`` does."""
     count = len(all_triples()[0])
     for way in device.ways:
         device.fused = way
@@ -99,7 +99,7 @@ def _compare_arithmetic(device: Device) -> Iterator[Comparison]:
 def _compare_ops(
     cpu: Backend, gpu: Backend, graph: Graph, batch: Batch, ops: dict[str, Comparison]
 ) -> None:
-    """Compare the tensors of all ops, and add what came of it to the kinds of ops."""
+    """Compare the tensors of all ops, and add the counts to the comparison of each kind of op."""
     names = [op.out.name for op in graph.ops]
     (_, right), (_, tensors) = (inspectable(b).tap(batch, names) for b in (cpu, gpu))
     for op in graph.ops:

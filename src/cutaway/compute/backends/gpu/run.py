@@ -1,7 +1,7 @@
-"""Runs a program's dispatches over a batch: lays its tensors out, writes a step's lists, submits.
+"""Runs a program's dispatches over a batch: lays out tensors, writes a step's lists, submits.
 
-A step writes only its lists; it reuses buffers and bind groups. Knows the order of what is written;
-``program.py`` knows the dispatches.
+A step writes only its lists; it reuses buffers and bind groups. Knows the order in which a step's
+lists are written; ``program.py`` knows the dispatches.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from cutaway.compute.backends.gpu.program import NONE, SPLIT_ROWS, At, Program
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.calls import Floats
 
-CHUNK = 256  # tokens whose softmax is taken at once
+CHUNK = 256  # how many tokens' softmax is taken at once
 _STEP = shaders.fields("common", "Batch")
 
 Ints = NDArray[np.int32]
 
 
 class Room(NamedTuple):
-    """How many rows, rows of logits, chunks of attention and words of lists there is room for."""
+    """How many rows, logit rows, chunks of attention, and words of lists memory has room for."""
 
     rows: int = 0
     logits: int = 0
@@ -41,7 +41,7 @@ class DeviceRunner:
     def __init__(
         self, device: Device, program: Program, tables: Sequence[_native.StoredTable]
     ) -> None:
-        """tables: the stored tables of the file, by number, whose rows a step looks up."""
+        """tables: the file's stored tables, by number; a step looks up rows in them."""
         self._device, self.program, self._stored_tables = device, program, tables
         self._angles = [
             _native.Angles(
@@ -57,13 +57,13 @@ class DeviceRunner:
         self._groups: dict[tuple[int, int], Any] = {}
         self._version = -1
         self._size: StepSize | None = None
-        self._ahead: Any = None  # commands of the next step, if it has this size
+        self._ahead: Any = None  # commands of the next step, used if its size is the same
         self._unread = device.storage(64)
 
     # -- memory --------------------------------------------------------------------------------
 
     def _reserve(self, room: Room) -> None:
-        """Make room for at least this much, in powers of two; then lay the tensors out anew."""
+        """Make room for at least this much, rounded up to powers of 2, and lay out the tensors."""
         if all(a <= b for a, b in zip(room, self._room, strict=True)):
             return
         larger = Room(*(max(_power(a), b) for a, b in zip(room, self._room, strict=True)))
@@ -72,8 +72,8 @@ class DeviceRunner:
         ends = {
             False: 64,
             True: 0,
-        }  # the first of floats is a step's, not a tensor's: see note_hurt
-        self._room, self._starts = Room(), []  # until all is done: memory may run out
+        }  # the first of floats belongs to the step, not to a tensor: see note_hurt
+        self._room, self._starts = Room(), []  # none until all is done: memory may run out
         self._groups.clear()
         self._size = None
         for tensor in self.program.tensors:
@@ -105,7 +105,7 @@ class DeviceRunner:
         return self._starts[at.tensor] + at.column
 
     def _group(self, weights: int, memory: int) -> Any:
-        """Return the bind group of a dispatch, by the indices of its two buffers."""
+        """Return the bind group for dispatches with these two buffers, named by their indices."""
         if (weights, memory) not in self._groups:
             matrices, records = self.program.weights.buffers, self.program.memory.buffers
             self._groups[weights, memory] = self._device.bind(
@@ -122,8 +122,8 @@ class DeviceRunner:
     def run(self, batch: Batch, first: int = 0, last: int | None = None) -> Logits:
         """Run a step, or its ops first … last - 1; return its logits, (L, width of the output).
 
-        The commands of the next step are encoded while the device computes this one. Ops have
-        numbers where none is fused.
+        The commands of the next step are encoded while the device computes this one. first and last
+        are only for programs without fused ops, in which each op of the plan has a number.
         """
         if not len(batch.tokens):
             return np.empty((0, self._width(self.program.output)), np.float32)
@@ -134,7 +134,7 @@ class DeviceRunner:
 
     def _submit(self, size: StepSize, first: int, last: int | None) -> None:
         queue, is_same, ahead = self._device.queue, size == self._size, self._ahead
-        self._size = self._ahead = None  # commands can be submitted once
+        self._size = self._ahead = None  # commands can be submitted only once
         if first or last is not None:
             ends = [0, *self.program.ends]
             queue.submit([self._encode(size, ends[first], None if last is None else ends[last])])
@@ -146,11 +146,11 @@ class DeviceRunner:
         return self.program.tensors[view[0]].width
 
     def read_output(self, rows: int) -> Logits:
-        """Return the logits of the last run, of its first ``rows`` logit rows."""
+        """Return the logits of the last run for its first ``rows`` logit rows."""
         return self.read(self.program.output, rows, self._width(self.program.output))
 
     def _write_step(self, batch: Batch) -> StepSize:
-        """Check a batch and write what its dispatches read."""
+        """Check a batch, and write all that its dispatches read from the host."""
         rows, logits = len(batch.tokens), len(batch.logit_rows)
         limits = batch.positions if batch.limits is None else batch.limits
         chunks = int(limits.max()) // CHUNK + 1
@@ -186,7 +186,7 @@ class DeviceRunner:
         return self.run(batch)
 
     def read(self, view: tuple[int, int], rows: int, width: int) -> Floats:
-        """Return a tensor's first rows, ``width`` columns from the view's on: (rows, width)."""
+        """Return a tensor's first rows, in ``width`` columns from the view's column on."""
         stride = self.program.tensors[view[0]].width
         numbers = self._device.read(self.floats, 4 * self._starts[view[0]], 4 * rows * stride)
         return numbers.view(np.float32).reshape(rows, stride)[:, view[1] : view[1] + width]
@@ -201,7 +201,7 @@ class DeviceRunner:
             self._device.write(self.floats, 4 * (self._start(At(*view)) + i * width), row)
 
     def _look_up(self, batch: Batch) -> None:
-        """Write what a step reads from the host: rows of tables in the file, and the input."""
+        """Write the rows that a step looks up in tables of the file, and its given rows."""
         for tensor, (table, cols) in self.program.file_tables.items():
             rows = _native.stored_rows(self._stored_tables[table], batch.tokens, cols)
             self.write((tensor, 0), rows)
@@ -237,16 +237,17 @@ class DeviceRunner:
         }  # fmt: skip
 
     def _angles_at(self, positions: Ints) -> Ints:
-        """Return cosines and sines: for each rotation, a row for each row of the batch."""
+        """Return cosines and sines; each rotation has a row of them for each row of the batch."""
         parts = [angles.at(positions).ravel() for angles in self._angles]
         return np.concatenate([*parts, np.empty(0, np.float32)]).view(np.int32)
 
     def _states_of(
         self, batch: Batch, segments: list[Segment]
     ) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return (row, place of the state after it) pairs, and the place before each segment.
+        """Return pairs (row, the place for the state after it), and each segment's place to read.
 
-        That place is -1 where a sequence begins. ValueError if the state there was freed.
+        A segment continues from the state in its place; the place is -1 where a sequence begins.
+        ValueError if the state there was freed.
         """
         memory = self.program.memory
         if not memory.has_states:
@@ -286,7 +287,7 @@ class DeviceRunner:
         return spans
 
     def _encode(self, size: StepSize, first: int = 0, last: int | None = None) -> Any:
-        """Return the commands of a step of this size, or of its dispatches first … last - 1."""
+        """Return the commands of a step of this size, or only of dispatches first … last - 1."""
         encoder = self._device.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
         bound: Any = None

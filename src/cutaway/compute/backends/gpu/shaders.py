@@ -1,7 +1,7 @@
-"""The text of each kernel: files of wgsl/, one after the other, below the dispatch's constants.
+"""The text of each kernel: the dispatch's constants, then files of wgsl/ one after the other.
 
 Knows which files make up a kernel, which constants stand for the formats of matrices and of keys
-and values, and in which order a kernel's file declares the numbers of its op. A page reads the same
+and values, and in which order a kernel's file declares the numbers of its op. A page uses the same
 texts. Knows no device.
 """
 
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from cutaway.base import _native
 
 FUSED = ("native", "f64", "int")
-"""Ways to compute a multiply-add with one rounding, the fastest first."""
+"""The ways to compute a multiply-add with one rounding, the fastest first."""
 TESTED = ("flush",)
-"""A way for tests only: "int", as a device computes it that flushes denormals."""
+"""A way for tests only: the way "int", as computed by a device that flushes denormals."""
 KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")  # in the order of kv.wgsl
-FEW_ROWS = (1, 2, 4, 8)  # of linear_few
+FEW_ROWS = (1, 2, 4, 8)  # the counts of rows for which linear_few is compiled
 _SCALES = ("half", "shared", "byte", "e8m0", "e4m3", "group")  # in the order of quantised.wgsl
 _FLOATS = ("F32", "F16", "BF16", "FP8", "NF4")  # in the order of floating.wgsl
 _FUSED_FILES = {
@@ -45,15 +45,15 @@ _FILES = {
     "units": ("head_states", "units"),
     "scan": ("head_states", "scan"),
 }
-"""The files of each kernel that has more than the file of its name."""
+"""The files of each kernel that is made of more than the file of its name."""
 
 
 class Kernel(NamedTuple):
-    """A kernel with its constants. Each has a text, and so a pipeline, of its own.
+    """A kernel with its constants; two that differ in these have different texts and pipelines.
 
-    constants  name and value, as WGSL has them
-    format     of the matrices that it reads; "" for none
-    kind       of the elementwise op that it ends in; "" for none
+    constants  pairs of a name and a value, as WGSL writes them
+    format     the format of the matrices that the kernel reads; "" if it reads none
+    kind       the kind of the elementwise op in which the kernel ends; "" if it ends in none
     """
 
     name: str
@@ -65,8 +65,8 @@ class Kernel(NamedTuple):
 def text(kernel: Kernel, fused: str, flushes: bool = False) -> str:
     """Return the WGSL text of a kernel.
 
-    fused: of FUSED or TESTED
-    flushes: whether the kernel reports where a flushed denormal may have changed a result
+    fused: one of FUSED, or TESTED
+    flushes: whether the kernel reports that a flushed denormal may have changed a result
     """
     flag = ("FLUSHES", str(flushes).lower())
     constants = [flag, *_format_constants(kernel.format), *kernel.constants]
@@ -78,7 +78,7 @@ def text(kernel: Kernel, fused: str, flushes: bool = False) -> str:
 
 
 def _reporting(whole: str) -> str:
-    """Return a kernel's text that tells the host at its end what ``note_hurt`` has noted."""
+    """Return a kernel's text, changed to tell the host at its end what ``note_hurt`` noted."""
     [(main, arguments)] = re.findall(r"(@compute @workgroup_size\(\w+\) fn main\((.*)\) {)", whole)
     body = f"fn body({re.sub(r'@builtin[(][a-z_]+[)] ', '', arguments)}) {{"
     names = ", ".join(re.findall(r"(\w+): ", arguments))
@@ -97,7 +97,7 @@ def _file(name: str) -> str:
 
 
 def _elementwise(kind: str) -> str:
-    """Return ENDS and the function of a kind in native/elementwise.def; for "" that is ``x``."""
+    """Return ENDS and the function of a kind in native/elementwise.def, which is ``x`` for ""."""
     expressions = dict(zip(_native.ELEMENTWISE, _native.ELEMENTWISE_EXPRESSIONS, strict=True))
     expression = expressions[kind] if kind else "x"
     ends = f"\nconst ENDS = {str(bool(kind)).lower()};"
@@ -132,7 +132,7 @@ def _format_constants(format: str) -> list[tuple[str, str]]:
 
 
 def _values(format: str) -> str:
-    """Return the table VALUES, which codes index, four signed bytes a word; "" for floats."""
+    """Return the table VALUES of what codes stand for, four signed bytes a word; "" for floats."""
     if not format or is_float(format):
         return ""
     values = [*_native.layout(format)["values"], *[0] * 16][:16]
@@ -149,7 +149,7 @@ def float_bits(x: float) -> int:
 
 @cache
 def fields(name: str, struct_name: str) -> tuple[str, ...]:
-    """Return the names of a structure's numbers, in order; name: of a kernel, or "common"."""
+    """Return the names of a structure's numbers, in order; name: a kernel's, or "common"."""
     for file in reversed(_FILES.get(name, (name,))):
         if match := re.search(rf"struct {struct_name} {{(.*?)}}", _file(file), re.S):
             return tuple(re.findall(r"(\w+): u32", re.sub("//.*", "", match[1])))

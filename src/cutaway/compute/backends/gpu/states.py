@@ -1,6 +1,6 @@
 """Ops that keep a recurrent state, as dispatches.
 
-Knows where each op's part of a state lies, by the order of the ops.
+Knows where each op's part of a state lies, which follows from the order of the ops.
 """
 
 from cutaway.compute import calls
@@ -12,7 +12,7 @@ from cutaway.compute.calls import View
 def add_conv(
     program: Program, call: calls.ConvCall, ending: calls.Elementwise | None = None
 ) -> None:
-    """Add a convolution that may end in an elementwise op, and what stores its state."""
+    """Add a convolution that may end in an elementwise op, and the kernel that stores its state."""
     weights = call.weights
     place, buffer = _next_state(program)
     numbers = program.view("x", call.x) | program.view("out", call.out) | place
@@ -59,7 +59,7 @@ def _add_scan(
     *,
     is_delta: bool,
 ) -> None:
-    """Add the kernel for all rows' gates, then the scan over each sequence's rows."""
+    """Add the kernel that computes all rows' gates, then the scan over each sequence's rows."""
     x, out = views
     k_heads, heads, keys, values = shape
     place, buffer = _next_state(program)

@@ -1,4 +1,4 @@
-"""Packed matrices on a GPU: the panels of the cpu backend, in as few buffers as fit them.
+"""Packed matrices on a GPU: the panels of the cpu backend, in as few buffers as can hold them.
 
 Knows where each matrix lies, not which op reads it. Matrices are packed and copied one by one, so
 that the host never has the whole packed model in memory.
@@ -22,8 +22,8 @@ class PanelRange(NamedTuple):
     """Successive panels of a matrix that lie in one buffer.
 
     buffer  the buffer's index
-    word    the word of the buffer at which they begin
-    first   the index of the first panel; count: how many panels
+    word    the word of the buffer at which the panels begin
+    first   the index of the first panel; count: how many panels there are
     """
 
     buffer: int
@@ -33,7 +33,7 @@ class PanelRange(NamedTuple):
 
 
 class PackedMatrix(NamedTuple):
-    """A packed matrix and where it lies; format: the first of the formats with its layout."""
+    """A packed matrix and where it lies; format: the first of all formats that have its layout."""
 
     format: str
     rows: int
@@ -44,28 +44,28 @@ class PackedMatrix(NamedTuple):
 
     @property
     def is_float(self) -> bool:
-        """Whether it reads activations unrounded."""
+        """Whether the matrix reads activations unrounded."""
         return is_float(self.format)
 
 
 class DeviceWeights:
-    """A model's packed matrices, by the tensor and the rows of it that an op reads.
+    """A model's packed matrices; a key is a tensor, and the rows of the tensor that an op reads.
 
-    on_cpu  those that were read back, for steps that the CPU computes again
+    on_cpu  matrices that were read back, for steps that the CPU computes again
     """
 
     def __init__(self, device: Device) -> None:
         self.device, self.buffers = device, list[Any]()
         self.matrices: dict[Slice, PackedMatrix] = {}
         self.on_cpu: dict[Slice, _native.Packed] = {}
-        self._used = 0  # words of the last buffer
+        self._used = 0  # how many words of the last buffer are used
 
     def share(self, matrices: Mapping[Slice, PackedMatrix]) -> "DeviceWeights":
-        """Return weights over the same buffers, with these of the matrices."""
+        """Return weights over the same buffers that have only these matrices."""
         twin = DeviceWeights(self.device)
         twin.buffers, twin.matrices = self.buffers, dict(matrices)
         twin.on_cpu = {part: m for part, m in self.on_cpu.items() if part in matrices}
-        twin._used = self.buffers[-1].size // 4 if self.buffers else 0  # the last is not its own
+        twin._used = self.buffers[-1].size // 4 if self.buffers else 0  # the last buffer is shared
         return twin
 
     def decode(self, m: PackedMatrix, first: int, last: int) -> Floats:
@@ -93,7 +93,7 @@ class DeviceWeights:
             left -= size // 4
 
     def _put(self, packed: _native.Packed, format: str, left: int) -> PackedMatrix:
-        """Copy a packed matrix to the device; left: words of it and of all matrices to come."""
+        """Copy a packed matrix to the device; left: its words and those of all matrices to come."""
         capacity = self.device.binding // 4
         panel = _native.panel_bytes(format, packed.cols) // 4
         panels, data = -(-packed.rows // LANES), _native.packed(packed)

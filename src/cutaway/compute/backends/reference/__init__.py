@@ -1,6 +1,6 @@
-"""The reference backend: the graph in NumPy float32, op by op.
+"""The reference backend: it runs the graph op by op, in NumPy and float32.
 
-Runs ops on weights decoded to float32. It is the oracle: it computes what the faster backends
+Weights are decoded to float32. The backend is the oracle: it computes what the faster backends
 approximate. It is slow and takes much memory (4 bytes a weight) on purpose.
 """
 
@@ -42,9 +42,9 @@ class ReferenceBackend(HostSampling):
     def __init__(
         self, graph: Graph, weights: Mapping[str, Array], kv_blocks: int, kv: str = "f16"
     ) -> None:
-        """weights: float32 by tensor name, matrices as (out, in).
+        """weights: float32 arrays by tensor name; a matrix is (out, in).
 
-        kv: formats with codes round keys and values as in other backends; "f16" rounds nothing
+        kv: a format with codes rounds keys and values as in other backends; "f16" rounds nothing
         """
         self.graph, self.weights, self.kv_blocks = graph, weights, kv_blocks
         self.kv, self._format = kv_layout(graph), kv
@@ -74,7 +74,7 @@ class ReferenceBackend(HostSampling):
         return type(self)(graph, weights, self.kv_blocks, self._format)
 
     def run(self, batch: Batch) -> Logits:
-        """Logits of the wanted rows, (L, vocab)."""
+        """Return the logits of the wanted rows, (L, vocab)."""
         return self._run(self.graph.ops, batch)
 
     def finish(self, x: Array) -> Array:
@@ -106,8 +106,8 @@ class ReferenceBackend(HostSampling):
     ) -> tuple[Logits, dict[str, Array]]:
         """See ``Inspectable``.
 
-        Attention's weights too, (kv_heads, heads / kv_heads, rows, history), by the name of its
-        output and ".weights".
+        The name of an attention's output with ".weights" stands for the weights of attention:
+        (kv_heads, heads / kv_heads, rows, history).
         """
         self._note_names, self._notes, self._edits = frozenset(names), {}, edits
         try:
@@ -134,7 +134,7 @@ class ReferenceBackend(HostSampling):
     def _run(
         self, ops: Sequence[Op], batch: Batch, inputs: Mapping[str, Array] = MappingProxyType({})
     ) -> Array:
-        """Return the last op's result; inputs: tensors that no op computes, by name."""
+        """Return the last op's result; inputs: the tensors that no op computes, by name."""
         _check_limits(batch)
         run = BatchRun(self.weights, batch, self._stored, self._states, self._note)
         values = dict(inputs)
@@ -162,7 +162,7 @@ class ReferenceBackend(HostSampling):
     def keys_values(
         self, layer: int, table: Sequence[int], first: int, last: int
     ) -> tuple[Array, Array]:
-        """See ``Inspectable``: float32."""
+        """See ``Inspectable``; the numbers are float32."""
         read = self._stored.read(np.array(table), layer, np.arange(first, last))
         keys, values = (part.transpose(1, 0, 2) for part in read)
         return keys, values
@@ -175,7 +175,7 @@ class ReferenceBackend(HostSampling):
         return (whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole)[first:last]
 
     def as_read(self, name: str, x: Array) -> Array:  # noqa: ARG002
-        """See ``Inspectable``: unchanged."""
+        """Return the activations unchanged: see ``Inspectable``."""
         return x
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
@@ -211,7 +211,7 @@ class ReferenceBackend(HostSampling):
 
 
 def _check_limits(batch: Batch) -> None:
-    """ValueError if a row's limit reaches beyond the blocks of its table."""
+    """Raise ValueError if a row's limit lies beyond the blocks of its table."""
     if batch.limits is None:
         return
     if len(batch.limits) != len(batch.positions):

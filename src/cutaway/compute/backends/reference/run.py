@@ -1,8 +1,8 @@
-"""The data of a run beside the ops' inputs, in NumPy: the batch, KV blocks and recurrent states.
+"""What a run has in addition to the ops' inputs, in NumPy: batch, KV blocks, recurrent states.
 
-Knows where the keys and values of a position lie, where each sequence of a batch begins and which
-states are stored; not what an op computes. In layers with a window, a block has a place from the
-first row stored in it until it is freed.
+Knows where the keys and values of a position lie, where each sequence of a batch begins, and which
+states are stored. Does not know what an op computes. In layers with a window, a block has a place
+from when a row is first stored in it until it is freed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ Integers = NDArray[np.integer[Any]]
 class _Layer(NamedTuple):
     """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each.
 
-    stored: both, or keys alone if a value is a part of its key
+    stored: the keys and the values, or only the keys if a value is a part of its key
     """
 
     keys: Array
@@ -60,7 +60,7 @@ class KVBlocks:
     """The keys and values of all layers, by the ids of KV blocks."""
 
     def __init__(self, graph: Graph, count: int, kv: str) -> None:
-        """count: how many blocks there are; kv: from ``check_kv``; codes round numbers."""
+        """count: how many blocks there are; kv: what ``check_kv`` returned."""
         self._formats = keys_and_values(kv)
         layers = self._layers = {op.layer: _Layer.from_op(op, count) for op in graph.stores}
         self._whole = [x for layer in layers.values() if not layer.has_window for x in layer.stored]
@@ -68,7 +68,7 @@ class KVBlocks:
         for op in graph.attends:
             if op.reads is not None:
                 layers[op.layer] = layers[op.reads]
-        self._places = np.full(count, -1, np.int32)  # of each block in _windowed; -1: no place
+        self._places = np.full(count, -1, np.int32)  # each block's place in _windowed; -1: none
         self._free = [*reversed(range(count))]
 
     def take(self, blocks: Iterable[int]) -> None:
@@ -78,7 +78,10 @@ class KVBlocks:
                 self._places[block] = self._free.pop()
 
     def write(self, layer: int, blocks: Integers, at: Integers, *keys_values: Array) -> None:
-        """Store keys, and values, (M, kv_heads · head_dim): in blocks (M,), at (M,) in each."""
+        """Store keys and values of rows: a row's at place ``at`` of its block; both are (M,).
+
+        keys_values: keys, and values unless these are parts of keys: (M, kv_heads · head_dim) each
+        """
         layer_kv = self._layers[layer]
         places = self._places[blocks] if layer_kv.has_window else blocks
         for stored, format, numbers in zip(
@@ -88,7 +91,7 @@ class KVBlocks:
             stored[places, at] = as_stored(format, numbers.reshape(shape))
 
     def read(self, table: Integers, layer: int, positions: Integers) -> tuple[Array, Array]:
-        """Keys and values (T, kv_heads, head_dim) of positions (T,) of one block table.
+        """Return keys and values (T, kv_heads, head_dim) at positions (T,) of one block table.
 
         ValueError if a block was freed.
         """
@@ -123,7 +126,7 @@ class KVBlocks:
                 blocks[self._places[target]] = blocks[self._places[source]]
 
     def memory(self, block: int, *, windows: bool) -> list[Bytes]:
-        """Return a block's memory, in pieces; windows: take a place in layers with a window."""
+        """Return a block's memory, in pieces; windows: give the block a place if it has none."""
         if not 0 <= block < len(self._places):
             raise ValueError(f"{block} names no KV block")
         if windows:
@@ -149,10 +152,10 @@ def kv_layout(graph: Graph) -> KVLayout:
 
 
 class StateSlots:
-    """The states of all layers, by slot: an array each, of which every op has a part."""
+    """The states of all layers, by slot; a slot's state is one array with a part for each op."""
 
     def __init__(self, graph: Graph, kv_blocks: int) -> None:
-        """kv_blocks: how many KV blocks there are; each has a slot."""
+        """kv_blocks: how many KV blocks there are, since each has a slot."""
         self._count, self._slots = kv_blocks + DRAFT_STATES, dict[int, Array]()
         self._places, self._size = state_layout(graph)
 
@@ -163,7 +166,7 @@ class StateSlots:
         return self._slots[slot][self._places[name]].copy()
 
     def store(self, name: str, slot: int, state: Array) -> None:
-        """Store an op's state, by the name of its result."""
+        """Store an op's state; name: the name of the op's result."""
         self._take(slot)[self._places[name]] = state.reshape(-1)
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -196,18 +199,18 @@ class StateSlots:
 class BatchRun:
     """See ``Run``.
 
-    weights  by tensor name, matrices as (out, in)
-    kv       keys and values of earlier batches, and of this one as soon as they are computed
-    states   recurrent states, likewise
-    note     called with the name and the numbers of a tensor that is no op's result: attention's
-             weights, the inputs of experts' down matrices
+    weights  arrays by tensor name; a matrix is (out, in)
+    kv       keys and values of earlier batches, and of this batch as soon as they are computed
+    states   recurrent states after earlier batches, and in this batch as soon as they are computed
+    note     is called with the name and the numbers of each tensor that is no op's result: weights
+             of attention, and inputs of experts' down matrices
     """
 
     def __init__(
         self, weights: Mapping[str, Array], batch: Batch, kv: KVBlocks, states: StateSlots,
         note: Callable[[str, Array], None],
     ) -> None:  # fmt: skip
-        """Also give the batch's blocks places in ``kv``."""
+        """Keep the arguments, and give the batch's blocks places in ``kv``."""
         self._weights, self._batch, self._kv, self._states = weights, batch, kv, states
         self.note, self.tokens, self.positions = note, batch.tokens, batch.positions
         self.types = np.zeros_like(batch.tokens) if batch.types is None else batch.types
@@ -251,7 +254,7 @@ class BatchRun:
 
     @cached_property
     def _stored_states(self) -> dict[int, int]:
-        """Row -> the slot that stores the state after it; by default each sequence's last row."""
+        """Row -> the slot for the state after it; by default, only for each sequence's last row."""
         if self._batch.states is not None:
             return dict(self._batch.states.tolist())
         last = [rows.stop - 1 for rows in _sequence_rows(self._batch)]
@@ -259,7 +262,7 @@ class BatchRun:
 
 
 def _sequence_rows(batch: Batch) -> Iterator[slice]:
-    """Yield the rows of each sequence, which are neighbours."""
+    """Yield the rows of each sequence; the rows of one are neighbours."""
     begins = np.flatnonzero(np.diff(batch.sequences, prepend=-1)).tolist()
     for first, last in pairwise([*begins, len(batch.sequences)]):
         yield slice(first, last)
@@ -279,11 +282,11 @@ class Attended(NamedTuple):
 def attention_of(
     graph: Graph, weights: Mapping[str, Array], batch: Batch, tensors: Mapping[str, Array]
 ) -> Iterator[Attended]:
-    """Compute each attention of a graph, in their order.
+    """Compute each attention of a graph, in the graph's order.
 
-    weights: by name, those that these ops read
-    batch: all rows of one text; nothing is stored in its blocks
-    tensors: the ops' inputs by name, (tokens, width)
+    weights: the weights that these ops read, by name
+    batch: has all rows of one text; nothing is stored in its blocks
+    tensors: the inputs of these ops by name, (tokens, width) each
     """
     blocks, notes = -(-len(batch.tokens) // KV_BLOCK), dict[str, Array]()
     batch = batch._replace(block_tables=np.arange(blocks, dtype=np.int32)[None])

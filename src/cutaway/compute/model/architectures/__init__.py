@@ -1,10 +1,11 @@
 """The architectures: one row each, beside the function that builds its graph.
 
-A new one is a row in a module here and, if no other has its graph, a short function that builds it
-(``parts.py`` has the parts they share). If transformers writes its folders, how they are read is a
-row in the module of the same name of ``files/huggingface/families/``, which is below this package
-in the order of imports: a file is read before its graph is built. docs/models.md lists it, and
-``tests/support/families`` has a random model of it.
+A new architecture is a row in a module here and, if no other architecture has its graph, a short
+function that builds this graph (``parts.py`` has the parts that graphs share). If transformers
+writes folders of it, a row in the module of the same name in ``files/huggingface/families/`` says
+how these are read. That package is below this one in the order of imports, because a file is read
+before its graph is built. docs/models.md lists the architecture, and ``tests/support/families`` has
+a random model of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ MODULES = (
     "llama", "gemma", "mixtures", "recurrent", "mamba", "gpt", "bert", "ling", "diffusion",
     "deberta",
 )  # fmt: skip
-"""The modules with rows; one is imported only if no earlier one has the row that is looked up."""
+"""The modules with rows; a module is imported only if no earlier module has the row looked up."""
 
 
 def architecture_of(name: object) -> Architecture:

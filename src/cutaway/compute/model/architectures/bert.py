@@ -1,4 +1,4 @@
-"""BERT, architectures wired like it, and ModernBERT: their tokens see the whole text.
+"""BERT, architectures wired like it, and ModernBERT: in all of them tokens see the whole text.
 
 ``files/huggingface/families/bert.py`` reads their folders.
 """
@@ -34,9 +34,9 @@ from cutaway.compute.model.positions import NO_BIAS, Bias, Table
 
 @dataclass(frozen=True, slots=True)
 class Alibi(Bias):
-    """Minus a slope times the distance, equal on both sides (Press et al. 2021, arXiv 2108.12409).
+    """-slope · distance, the same to both sides (Press et al. 2021, arXiv 2108.12409).
 
-    largest: the largest bias, 8 in the paper; slopes are 2^(-largest · i / heads)
+    largest: sets the slopes, which are 2^(-largest · i / heads) for head i; 8 in the paper
     """
 
     largest: float = 8.0
@@ -54,8 +54,8 @@ class Alibi(Bias):
 class Buckets(Bias):
     """A learned number for each head and bucket of distances, as in T5 (arXiv 1910.10683).
 
-    Half of the buckets are for each side. In each half, the first half are single distances; the
-    others grow with the logarithm up to ``farthest``.
+    Half of the buckets are for each side. In each half, the first half of the buckets have a single
+    distance each; the sizes of the others grow with the logarithm, up to the distance ``farthest``.
     """
 
     weight: ClassVar[str] = "position_bias"
@@ -86,14 +86,14 @@ _GATED = {"gelu": Graph.gelu_exact_mul, "gelu_tanh": Graph.gelu_mul, "silu": Gra
 
 
 def bert(g: Graph, c: ModelConfig, *, gated: bool = False, bias: Bias | None = None) -> Tensor:
-    """Devlin et al. 2018, arXiv 1810.04805, with the head that predicts masked tokens, if any.
+    """Build BERT (Devlin et al. 2018, arXiv 1810.04805), and the head for masked tokens, if any.
 
-    A norm follows each addition. RoBERTa (arXiv 1907.11692) differs in its positions' first row,
-    which a file's reader leaves out, DistilBERT (arXiv 1910.01108) in having no token types,
-    ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) in narrower embeddings. Those with
-    rotary positions (nomic, GTE, jina v3) have no others.
+    A norm follows each addition. In RoBERTa (arXiv 1907.11692) positions begin at a later row; the
+    file's reader leaves the rows before out. DistilBERT (arXiv 1910.01108) has no token types.
+    ELECTRA (arXiv 2003.10555) and ALBERT (arXiv 1909.11942) have narrower embeddings. Models with
+    rotary positions (nomic, GTE, jina v3) have no learned ones.
     gated: whether MLPs are gated; bias: attention's biases by distance, or None
-    Returns the logits, (L, vocab), or without a head the rows that it would read, (L, hidden).
+    Returns the logits, (L, vocab); without a head, the rows that it would read, (L, hidden).
     """
     x = embedding(g, c)  # (M, hidden), or narrower
     if g.has("token_types.weight"):
@@ -115,12 +115,12 @@ def bert(g: Graph, c: ModelConfig, *, gated: bool = False, bias: Bias | None = N
 
 
 def mpnet(g: Graph, c: ModelConfig) -> Tensor:
-    """Song et al. 2020, arXiv 2004.09297: BERT with learned biases by distance."""
+    """Build MPNet (Song et al. 2020, arXiv 2004.09297): BERT with learned biases by distance."""
     return bert(g, c, bias=Buckets())
 
 
 def jina_bert_v2(g: Graph, c: ModelConfig) -> Tensor:
-    """Günther et al. 2023, arXiv 2310.19923: BERT with ALiBi and gated MLPs."""
+    """Build BERT with ALiBi and gated MLPs (Günther et al. 2023, arXiv 2310.19923)."""
     return bert(g, c, gated=True, bias=Alibi())
 
 
@@ -137,7 +137,7 @@ def _mlp(g: Graph, c: ModelConfig, x: Tensor, p: str, *, gated: bool) -> Tensor:
     if g.has(f"{p}ffn_gate_inp.weight"):  # nomic v2 (arXiv 2502.07972)
         weight = f"{p}ffn_exps_out"
         mixture = experts(g, c, x, p)
-        # A bias after all experts is read as a row of the one token type.
+        # A bias that is added after all experts is read as the row of the only token type.
         return g.add(mixture, g.embed_types(weight)) if g.has(f"{weight}.weight") else mixture
     if gated:
         return gated_mlp(g, x, p, partial(_GATED[c.activation], g))
@@ -145,10 +145,11 @@ def _mlp(g: Graph, c: ModelConfig, x: Tensor, p: str, *, gated: bool) -> Tensor:
 
 
 def modern_bert(g: Graph, c: ModelConfig) -> Tensor:
-    """Warner et al. 2024, arXiv 2412.13663: rotary positions, windows, gated MLPs, norms before.
+    """Build ModernBERT (Warner et al. 2024, arXiv 2412.13663).
 
-    The first layer reads the embedding, which is normed already. Norms have no biases, as a rule.
-    Returns as ``bert`` does.
+    It has rotary positions, windows and gated MLPs, and a norm before each part of a layer. In the
+    first layer attention reads the embedding, which is normed already. Norms have no biases, as a
+    rule. Returns what ``bert`` returns.
     """
     gate = partial(_GATED[c.activation], g)
     x = _norm(g, c, embedding(g, c), "token_embd_norm")  # (M, hidden)
@@ -163,14 +164,16 @@ def modern_bert(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def eurobert(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama whose tokens see the whole text (Boizard et al. 2025, arXiv 2503.05500); without the
-    head that predicts masked tokens, the rows that it would read."""
+    """Build Llama whose tokens see the whole text (Boizard et al. 2025, arXiv 2503.05500).
+
+    Returns what ``bert`` returns.
+    """
     logits = llama(g, c)
     return logits if g.has("output.weight") else g.cut_head()
 
 
 def _norm(g: Graph, c: ModelConfig, x: Tensor, name: str) -> Tensor:
-    """Add a norm, with a bias if the model's first norm has one: then all have."""
+    """Add a norm, with a bias if the model's first norm has a bias: then all norms have biases."""
     return g.layer_norm(x, name, c.norm_eps, bias=g.has("token_embd_norm.bias"))
 
 
@@ -183,7 +186,7 @@ def _masked_head(g: Graph, c: ModelConfig, x: Tensor, act: Callable[[Tensor], Te
 
 
 def _see_first(read: MetadataReader, c: ModelConfig) -> ModelConfig:
-    """Let the first layer of each period see the whole text, not the last."""
+    """Let the first layer of each period, not the last one, see the whole text."""
     return replace(c, windows=windows_of(read, c.layers, c.attention, full_first=True))
 
 

@@ -1,4 +1,4 @@
-"""DeBERTa, v2 and v3: BERT whose attention has biases that depend on a distance and q or k.
+"""DeBERTa, v2 and v3: BERT with biases of attention that depend on the distance and on q or k.
 
 ``files/huggingface/families/deberta.py`` reads their folders.
 """
@@ -21,8 +21,9 @@ from cutaway.errors import FormatError
 class Relative(Bias):
     """Maps a distance, query minus key, to one of 2 · span rows (He et al. 2020, arXiv 2006.03654).
 
-    farthest: up to half of the span each distance has a row of its own; beyond, rows follow the
-              logarithm up to this distance (v2, v3). 0: each distance up to the span has its own
+    farthest: up to half of the span each distance has a row of its own; rows of larger distances
+              follow the logarithm, up to this distance (v2, v3). 0: each distance up to the span
+              has a row of its own
     """
 
     span: int
@@ -40,7 +41,7 @@ class Relative(Bias):
         return np.clip(buckets + self.span, 0, 2 * self.span - 1).astype(np.int32)
 
     def _buckets(self, distances: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Compute in float32, as in training: it decides about distances at a bucket's end."""
+        """Compute in float32, as in training: rounding decides where the end of a bucket falls."""
         middle = self.span // 2
         apart = np.maximum(abs(distances), middle).astype(np.float32)
         share = np.log(apart / np.float32(middle)) / np.log(
@@ -52,7 +53,7 @@ class Relative(Bias):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deberta(ModelConfig):
-    """relative: maps distances to rows of a matrix."""
+    """The config of DeBERTa; relative: maps distances to rows of a matrix."""
 
     relative: Relative
 
@@ -69,7 +70,7 @@ def _read_deberta(read: MetadataReader, c: ModelConfig) -> Deberta:
 
 
 def deberta(g: Graph, c: Deberta) -> Tensor:
-    """Build BERT with distances (He et al. 2020, arXiv 2006.03654)."""
+    """Build BERT with biases by distance (He et al. 2020, arXiv 2006.03654)."""
     return bert(g, c, bias=c.relative)
 
 

@@ -1,4 +1,4 @@
-"""Masked diffusion models: wired as decoders, but each token sees the whole text.
+"""Masked diffusion models, which are wired as decoders, but each token sees the whole text.
 
 ``files/huggingface/families/diffusion.py`` reads their folders.
 """

@@ -1,6 +1,6 @@
-"""Gemma: scaled embeddings; 2 and 3 have norms after attention and MLP, too, and windows.
+"""Gemma: it scales embeddings; Gemma 2 and 3 also have norms after attention and MLP, and windows.
 
-In Gemma 4 layers differ in their heads, and each may have its own embedding of the token.
+In Gemma 4 layers differ in their heads, and each layer may have its own embedding of a token.
 ``files/huggingface/families/gemma.py`` reads their folders.
 """
 
@@ -27,17 +27,17 @@ from cutaway.errors import FormatError
 
 
 def gemma(g: Graph, c: ModelConfig) -> Tensor:
-    """Gemma Team 2024, arXiv 2403.08295: llama with another gate. Returns the logits, (L, vocab).
+    """Build Gemma (2024, arXiv 2403.08295): Llama with another gate. Returns logits, (L, vocab).
 
-    GGUF's norm weights have their 1 added already.
+    In GGUF the 1 that Gemma adds to the weights of norms is added already.
     """
     return llama(g, c, mlp=_mlp, scale=c.hidden**0.5)
 
 
 def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
-    """Gemma Team 2024, arXiv 2408.00118.
+    """Build Gemma 2 (Gemma Team 2024, arXiv 2408.00118). Returns the logits, (L, vocab).
 
-    norms: see ``attention``. Returns the logits, (L, vocab).
+    norms: see ``attention``
     """
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     ropes = [c.rope_local if norms and window else c.rope for window in c.windows]
@@ -54,7 +54,7 @@ def gemma3(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def gemma_embedding(g: Graph, c: ModelConfig) -> Tensor:
-    """Gemma 3 whose tokens see to both sides, without a head (arXiv 2509.20354)."""
+    """Build Gemma 3 without a head, in which tokens see to both sides (arXiv 2509.20354)."""
     gemma3(g, c)
     return g.cut_head()
 
@@ -63,9 +63,9 @@ def gemma_embedding(g: Graph, c: ModelConfig) -> Tensor:
 
 
 class OwnHeads(NamedTuple):
-    """The key-value heads of one layer, if layers differ, and the layer that stores them.
+    """The key-value heads of one layer, where layers differ, and the layer that stores them.
 
-    reads  a layer's number: its own, or an earlier one's, whose keys and values it reads
+    reads  the number of the layer whose keys and values it reads: its own, or an earlier layer's
     """
 
     kv_heads: int
@@ -74,7 +74,7 @@ class OwnHeads(NamedTuple):
 
 
 def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, ...]:
-    """Read each layer's heads; a key says how many last layers read an earlier one's."""
+    """Read each layer's heads; a key says how many layers at the end read an earlier layer's."""
     layers, heads = len(windows), read.size("attention.head_count")
     value = read.value("attention.head_count_kv", heads)
     counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
@@ -98,7 +98,7 @@ def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gemma4(ModelConfig):
-    """own_heads: the heads of each layer; ``head_dim`` is the largest of their widths."""
+    """The config of Gemma 4, whose ``head_dim`` is the largest width; own_heads: by layer."""
 
     own_heads: tuple[OwnHeads, ...]
 
@@ -115,7 +115,7 @@ def _read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
 
 
 def gemma4(g: Graph, c: Gemma4) -> Tensor:
-    """Gemma Team 2026: E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
+    """Build Gemma 4 (2026): E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     beside = _embed_layers(g, c, x)
     for layer, p in enumerate(g.layers(c.layers)):
@@ -155,7 +155,7 @@ def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
 def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     """Attention with norms of queries, keys and values: (M, hidden) -> (M, hidden).
 
-    If a layer has no matrix for values, they are its keys before their norm.
+    If a layer has no matrix for values, its values are its keys before their norm.
     """
     p, (kv_heads, n, reads) = f"blk.{layer}.", c.own_heads[layer]
     window = c.windows[layer]
@@ -165,7 +165,7 @@ def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     q = g.rope(q, rope, head_dim=n, factors=factors)
     scale = c.attention_scale
     if reads != layer:
-        for unused in ("attn_k", "attn_v", "attn_k_norm"):  # some files have copies of these
+        for unused in ("attn_k", "attn_v", "attn_k_norm"):  # some files have copies of them
             g.allow_unused(f"{p}{unused}.weight")
         a = g.attend_again(q, layer=layer, reads=reads, heads=c.heads, scale=scale)
         return g.linear(a, f"{p}attn_output")
@@ -182,7 +182,7 @@ def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
 
 
 def _feed_forward(g: Graph, c: ModelConfig, x: Tensor, p: str) -> Tensor:
-    """The MLP, and beside it the experts, each with norms of its own: (M, n) -> (M, n)."""
+    """Add an MLP and, side by side with it, experts, both with own norms: (M, n) -> (M, n)."""
     m = gated_mlp(g, g.rms_norm(x, f"{p}ffn_norm", c.norm_eps), p, g.gelu_mul)
     if c.mixture is None:
         return m
@@ -200,7 +200,7 @@ _LAYERS_OF_27B = {"gemma2": 46, "gemma3": 62}
 
 
 def _scale_27b(read: MetadataReader, c: ModelConfig) -> ModelConfig:
-    """Scale the 27B's scores by hidden / heads, not by the heads' own width."""
+    """Scale scores of the 27B model by hidden / heads, not by the width of its heads."""
     if c.layers != _LAYERS_OF_27B[c.architecture] or read.or_zero("attention.scale"):
         return c
     return replace(c, attention_scale=(c.hidden / c.heads) ** -0.5)

@@ -22,9 +22,9 @@ from cutaway.compute.model.metadata import MetadataReader
 
 
 def gpt2(g: Graph, c: ModelConfig) -> Tensor:
-    """Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+    """Build GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners").
 
-    Positions are learned vectors, added to the tokens'. Returns the logits, (L, vocab).
+    Positions are learned vectors, which are added to the tokens'. Returns the logits, (L, vocab).
     """
     x = embedding(g, c)  # (M, hidden)
     x = g.add(x, g.embed_positions("position_embd", c.context_length))
@@ -39,7 +39,7 @@ def gpt2(g: Graph, c: ModelConfig) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptNeox(ModelConfig):
-    """is_parallel: whether attention and MLP of a layer read the same input."""
+    """The config of GPT-NeoX; is_parallel: whether attention and MLP read the same input."""
 
     is_parallel: bool
 
@@ -49,9 +49,10 @@ def _read_neox(read: MetadataReader, c: ModelConfig) -> GptNeox:
 
 
 def gptneox(g: Graph, c: GptNeox) -> Tensor:
-    """Black et al. 2022, arXiv 2204.06745: in most models attention and MLP are parallel.
+    """Build GPT-NeoX (Black et al. 2022, arXiv 2204.06745) or StarCoder 2.
 
-    In StarCoder 2 (Lozhkov et al. 2024, arXiv 2402.19173) the MLP follows attention.
+    In most models attention and MLP read the same input. In StarCoder 2 (Lozhkov et al. 2024, arXiv
+    2402.19173) the MLP follows attention.
     """
     act = partial(PLAIN[c.activation], g)
     x = embedding(g, c)  # (M, hidden)
@@ -65,7 +66,7 @@ def gptneox(g: Graph, c: GptNeox) -> Tensor:
 
 
 def phi2(g: Graph, c: ModelConfig) -> Tensor:
-    """Phi 1.5 and 2 (Li et al. 2023, arXiv 2309.05463): attention and MLP share one norm."""
+    """Build Phi 1.5 and 2 (Li et al. 2023, arXiv 2309.05463): attention and MLP share a norm."""
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -84,7 +85,7 @@ _NEOX = Architecture(gptneox, layer_norm=True, extend=_read_neox, activations={"
 
 ROWS: Mapping[str, Architecture] = {
     "gpt2": Architecture(gpt2, layer_norm=True, learned_positions=True),
-    "gptneox": replace(  # and pythia
+    "gptneox": replace(  # also of Pythia
         _NEOX, activations=GELU, defaults={"use_parallel_residual": True}
     ),
     "starcoder2": replace(_NEOX, activations={"gelu_pytorch_tanh": "gelu_tanh"}),

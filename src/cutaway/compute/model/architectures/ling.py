@@ -1,4 +1,4 @@
-"""Ling and Ring of inclusionAI, 1 and 2, and LLaDA 2: wired as Llama and Qwen 3, with experts.
+"""Ling and Ring 1 and 2 of inclusionAI, and LLaDA 2, wired as Llama or Qwen 3 with experts.
 
 ``files/huggingface/families/ling.py`` reads their folders.
 """

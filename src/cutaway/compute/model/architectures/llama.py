@@ -24,11 +24,11 @@ from cutaway.compute.model.positions import Rope
 from cutaway.errors import FormatError
 
 SECOND_NORM = "post_attention_norm"
-"""Some files' name for the norm before the MLP."""
+"""The name that some files have for the norm before the MLP."""
 Mlp = Callable[[Graph, ModelConfig, Tensor, int], list[Tensor]]
-"""Computes the terms that a layer's MLP or experts add to the stream, from its normed input."""
+"""Computes from a layer's normed input the terms that its MLP or experts add to the stream."""
 Norm = Callable[[Graph, Tensor, str, float], Tensor]
-"""A norm of the stream, given the name of its weights and its epsilon."""
+"""Adds a norm of the stream, given the name of the norm's weights and its epsilon."""
 
 
 def llama(
@@ -37,13 +37,16 @@ def llama(
     mlp: Mlp = feed_forward, has_sinks: bool = False, norm: Norm = Graph.rms_norm,
     scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """Pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
+    """Build a pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
-    norms: see ``attention``; nope_interval: every so-many-th layer has no positions (NoPE);
-    second_norm: the files' name for the norm before the MLP; mlp: adds the MLP, or experts;
-    has_sinks: whether each head has one more score than the tokens'; norm: the norm of the stream;
-    scale: the factor of the embedding.
+    norms: see ``attention``
+    nope_interval: the last of every so many layers has no positions (NoPE); 0: all have positions
+    second_norm: the files' name for the norm before the MLP
+    mlp: adds the MLP, or experts
+    has_sinks: whether each head has one more score than those of the tokens
+    norm: adds a norm of the stream
+    scale: the factor of the embedding
     Returns the logits, (L, vocab).
     """
     x = g.scale(embedding(g, c), scale)  # (M, hidden)
@@ -61,7 +64,7 @@ def llama_layer(
     *, norms: str, second_norm: str = "ffn_norm", mlp: Mlp = feed_forward,
     has_sinks: bool = False, norm: Norm = Graph.rms_norm,
 ) -> Tensor:  # fmt: skip
-    """(M, hidden) -> (M, hidden)."""
+    """Add a layer: (M, hidden) -> (M, hidden). The arguments are those of ``llama``."""
     p = f"blk.{layer}."
     h = norm(g, x, f"{p}attn_norm", c.norm_eps)
     a = attention(g, c, h, layer, rope, norms=norms, has_sinks=has_sinks)
@@ -74,7 +77,7 @@ def llama_layer(
 
 
 def qwen3(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with a norm of each head's query and key (Yang et al. 2025, arXiv 2505.09388)."""
+    """Build Llama with a norm of each head's query and key (Yang et al. 2025, arXiv 2505.09388)."""
     return llama(g, c, norms="head")
 
 
@@ -89,23 +92,23 @@ def arcee(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with a norm of each head's query and key, after they are rotated (Hunyuan, dense)."""
+    """Build Llama with a norm of each head's rotated query and rotated key (Hunyuan, dense)."""
     return llama(g, c, norms="rotated head")
 
 
 def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with biases; in GGUF the norm before the MLP is named after attention."""
+    """Build Llama with biases, where GGUF names the norm before the MLP after attention."""
     return llama(g, c, second_norm=SECOND_NORM)
 
 
 def minicpm(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with scales (Hu et al. 2024, arXiv 2404.06395), which early files lack."""
+    """Build Llama with scales (Hu et al. 2024, arXiv 2404.06395), which early files do not have."""
     if c.embedding_scale == 1:
         raise FormatError("minicpm.embedding_scale is missing: convert the model again")
     return llama(g, c)
 
 
-# -- Apertus: xIELU, the activation whose constants each layer has learned -------------------------
+# -- Apertus: xIELU, an activation whose constants each layer has learned --------------------------
 
 
 _NEAR_ZERO = 1e-5
@@ -113,7 +116,7 @@ _NEAR_ZERO = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Xielu:
-    """above·x² + linear·x above 0; below·(e^x - 1 - x) + linear·x below.
+    """xIELU: above·x² + linear·x where x is above 0, below·(e^x - 1 - x) + linear·x elsewhere.
 
     Huang & Schlag 2024, arXiv 2411.13010.
     """
@@ -123,7 +126,7 @@ class Xielu:
     linear: float
 
     def apply(self, g: Graph, x: Tensor) -> Tensor:
-        """Apply it to each number: (M, n) -> (M, n)."""
+        """Apply xIELU to each number: (M, n) -> (M, n)."""
         curved = g.add(g.scale(g.relu2(x), self.above), g.scale(g.elu_less_x(x), self.below))
         return g.add(curved, g.scale(x, self.linear))
 
@@ -131,7 +134,7 @@ class Xielu:
 def xielu_of(metadata: Mapping[str, Any], layers: int) -> tuple[Xielu, ...]:
     """Read each layer's xIELU.
 
-    Files have its factors before softplus, as ``xielu.alpha_p`` and ``xielu.alpha_n``.
+    Files have two factors as they are before softplus: ``xielu.alpha_p`` and ``xielu.alpha_n``.
     """
     p, n, beta, eps = (
         _constants(metadata, f"xielu.{key}", layers)
@@ -146,7 +149,7 @@ def xielu_of(metadata: Mapping[str, Any], layers: int) -> tuple[Xielu, ...]:
 
 
 def _constants(metadata: Mapping[str, Any], key: str, layers: int) -> np.ndarray[Any, Any]:
-    """Return one constant for each layer, (layers,); files may have one number for all."""
+    """Return one constant for each layer, (layers,); files may have one number for all layers."""
     value = metadata.get(key)
     try:
         constants = np.broadcast_to(np.asarray(value, np.float64), (layers,))
@@ -159,7 +162,7 @@ def _constants(metadata: Mapping[str, Any], key: str, layers: int) -> np.ndarray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apertus(ModelConfig):
-    """xielu: the constants of the MLP's activation, by layer."""
+    """The config of Apertus; xielu: the constants of the MLP's activation, by layer."""
 
     xielu: tuple[Xielu, ...]
 
@@ -169,7 +172,7 @@ def _read_apertus(read: MetadataReader, c: ModelConfig) -> Apertus:
 
 
 def apertus(g: Graph, c: Apertus) -> Tensor:
-    """Qwen 3's attention, and a plain MLP with xIELU (Apertus 2025, arXiv 2509.14233)."""
+    """Build Qwen 3 with xIELU in a plain MLP (Apertus 2025, arXiv 2509.14233)."""
 
     def mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
         return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].apply(g, x))]
@@ -181,20 +184,20 @@ def apertus(g: Graph, c: Apertus) -> Tensor:
 
 
 def olmo2(g: Graph, c: ModelConfig) -> Tensor:
-    """Team OLMo 2024, arXiv 2501.00656; OLMo 3 (arXiv 2512.13961) has windows and two ropes."""
+    """Build OLMo 2 (arXiv 2501.00656), or 3 (arXiv 2512.13961), which has windows and two ropes."""
     ropes: list[Rope | None] = [c.rope_local if window else c.rope for window in c.windows]
     return _norms_behind(g, c, ropes, norms="all")
 
 
 def exaone4(g: Graph, c: ModelConfig) -> Tensor:
-    """LG AI Research 2025, arXiv 2507.11407. If some layers have windows, only these rotate."""
+    """Build EXAONE 4 (2025, arXiv 2507.11407). If some layers have windows, only these rotate."""
     is_local = any(c.windows)
     ropes = [c.rope if window or not is_local else None for window in c.windows]
     return _norms_behind(g, c, ropes, norms="head")
 
 
 def _norms_behind(g: Graph, c: ModelConfig, ropes: list[Rope | None], *, norms: str) -> Tensor:
-    """Returns the logits, (L, vocab). norms: see ``attention``."""
+    """Wire norms after attention and MLP alone; return logits. norms: see ``attention``."""
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         a = attention(g, c, x, layer, ropes[layer], norms=norms)
@@ -209,7 +212,7 @@ def _norms_behind(g: Graph, c: ModelConfig, ropes: list[Rope | None], *, norms: 
 
 
 def glm4(g: Graph, c: ModelConfig) -> Tensor:
-    """GLM-4-0414. Returns the logits, (L, vocab)."""
+    """Build GLM-4-0414. Returns the logits, (L, vocab)."""
     return sandwich(g, c, embedding(g, c), [c.rope] * c.layers)
 
 
@@ -217,9 +220,9 @@ def sandwich(
     g: Graph, c: ModelConfig, x: Tensor, ropes: Sequence[Rope | None],
     *, norms: str = "", has_gate: bool = False, mlp: Mlp = feed_forward,
 ) -> Tensor:  # fmt: skip
-    """Wire all after the embedding, with norms before and after each part; return the logits.
+    """Wire everything after the embedding, with norms before and after each part; return logits.
 
-    ropes: one a layer; the others: see ``llama``
+    ropes: one for each layer; norms, has_gate: see ``attention``; mlp: see ``llama``
     """
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -239,9 +242,9 @@ def sandwich(
 
 
 def cohere(g: Graph, c: ModelConfig, *, rotates_all: bool = True) -> Tensor:
-    """Command R. Returns the logits, (L, vocab).
+    """Build Command R. Returns the logits, (L, vocab).
 
-    rotates_all: else layers that see the whole text have no positions
+    rotates_all: False: layers that see the whole text have no positions
     """
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
@@ -254,12 +257,12 @@ def cohere(g: Graph, c: ModelConfig, *, rotates_all: bool = True) -> Tensor:
 
 
 def cohere2(g: Graph, c: ModelConfig) -> Tensor:
-    """Command A and R7B (Cohere 2025, arXiv 2504.00698): three of four layers see a window."""
+    """Build Command A or R7B (Cohere 2025, arXiv 2504.00698): 3 of 4 layers have windows."""
     return cohere(g, c, rotates_all=False)
 
 
 def _divide_logits(_read: MetadataReader, c: ModelConfig) -> ModelConfig:
-    """Turn the factor of logits that Cohere's files have into the divisor that others' have."""
+    """Turn the factor of logits in Cohere's files into a divisor, which other files have."""
     return replace(c, logit_scale=1 / c.logit_scale)
 
 
@@ -280,7 +283,7 @@ ROWS: Mapping[str, Architecture] = {
     "smollm3": replace(_LLAMA, build=smollm3),
     "qwen2": Architecture(llama),  # and 2.5: it has biases
     "qwen3": Architecture(qwen3),
-    # those that read pictures, for text alone, in which their three positions are one
+    # These models read pictures; with text alone, the three positions of a token are one.
     "qwen2vl": Architecture(llama),
     "qwen3vl": Architecture(qwen3),
     "qwen3vlmoe": Architecture(qwen3),
@@ -292,6 +295,6 @@ ROWS: Mapping[str, Architecture] = {
     "glm4": replace(_LLAMA, build=glm4),
     "command-r": _COHERE,
     "cohere2": replace(_COHERE, build=cohere2, defaults=_EVERY_FOURTH),
-    # it has scales; where rope's scaling is not "finetuned", nothing is rotated
+    # Granite has scales; where the scaling of rope is not "finetuned", nothing is rotated.
     "granite": replace(_LLAMA, must_be={"rope.scaling.finetuned": (True,)}),
 }

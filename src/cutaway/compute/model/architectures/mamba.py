@@ -1,4 +1,4 @@
-"""Architectures with Mamba 2: in some layers, in all, or beside attention.
+"""Architectures with Mamba 2: in some layers, in all layers, or side by side with attention.
 
 ``files/huggingface/families/mamba.py`` reads their folders.
 """
@@ -22,7 +22,7 @@ from cutaway.compute.model.mixture import Mixture
 
 
 def mamba2(g: Graph, c: WithStates) -> Tensor:
-    """Mamba 2 in every layer, and nothing else (Dao & Gu 2024, arXiv 2405.21060)."""
+    """Build a model that has only Mamba 2 in every layer (Dao & Gu 2024, arXiv 2405.21060)."""
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -32,7 +32,7 @@ def mamba2(g: Graph, c: WithStates) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraniteHybrid(WithStates):
-    """is_rotated: whether attention has rotary positions."""
+    """The config of Granite hybrids; is_rotated: whether attention has rotary positions."""
 
     is_rotated: bool
 
@@ -43,7 +43,7 @@ def _read_granite(read: MetadataReader, c: ModelConfig) -> GraniteHybrid:
 
 
 def granite_hybrid(g: Graph, c: GraniteHybrid) -> Tensor:
-    """Granite 4's h models, IBM 2025, and Bamba: Mamba 2 or attention, then an MLP or experts."""
+    """Build Granite 4 h (IBM 2025) or Bamba: Mamba 2 or attention, then an MLP or experts."""
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -59,9 +59,9 @@ def granite_hybrid(g: Graph, c: GraniteHybrid) -> Tensor:
 
 
 def falcon_h1(g: Graph, c: WithStates) -> Tensor:
-    """Mamba 2 and attention side by side in every layer (Zuo et al. 2025, arXiv 2507.22448)."""
+    """Build layers with Mamba 2 and attention side by side (Zuo et al. 2025, arXiv 2507.22448)."""
     x, normed = embedding(g, c), g.has("blk.0.ssm_norm.weight")  # (M, hidden)
-    ending = "weight" if g.has("blk.0.ffn_norm.weight") else ""  # llama.cpp's converter gives none
+    ending = "weight" if g.has("blk.0.ffn_norm.weight") else ""  # llama.cpp writes no ending
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         x = g.add(x, _mamba(g, c, h, layer, normed=normed))
@@ -73,8 +73,10 @@ def falcon_h1(g: Graph, c: WithStates) -> Tensor:
 
 
 def nemotron_h(g: Graph, c: WithStates) -> Tensor:
-    """Each layer has one part (NVIDIA 2025, arXiv 2504.03624): Mamba 2, attention without
-    positions, an MLP with relu², or experts with relu²."""
+    """Build Nemotron H (NVIDIA 2025, arXiv 2504.03624), in which each layer has only one part.
+
+    The part is Mamba 2, attention without positions, an MLP with relu², or experts with relu².
+    """
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -92,7 +94,7 @@ def nemotron_h(g: Graph, c: WithStates) -> Tensor:
 
 
 def _mamba(g: Graph, c: WithStates, h: Tensor, layer: int, *, normed: bool = True) -> Tensor:
-    """A short convolution of values, keys and queries, the heads, a gate, perhaps a norm."""
+    """Add a convolution of values, keys and queries, then the heads, a gate, perhaps a norm."""
     p, heads = f"blk.{layer}.", c.state_heads
     inner = heads.heads * heads.values
     mixed = inner + 2 * heads.k_heads * heads.keys

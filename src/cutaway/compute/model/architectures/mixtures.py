@@ -1,4 +1,4 @@
-"""Mixtures of experts: those wired as Llama or Qwen 3, and Phi 3.5, AFMoE, Llama 4, DeepSeek.
+"""Mixtures of experts: models wired as Llama or Qwen 3, and Phi 3.5, AFMoE, Llama 4, DeepSeek.
 
 ``files/huggingface/families/mixtures.py`` reads their folders.
 """
@@ -28,24 +28,23 @@ from cutaway.errors import FormatError
 
 
 def qwen2_moe(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with experts, and a shared one that a sigmoid of each row weighs (arXiv 2407.10671)."""
+    """Build Llama with experts and a shared MLP; a row's sigmoid weighs it (arXiv 2407.10671)."""
     return llama(g, c, mlp=partial(feed_forward, shared_gate=True))
 
 
 def olmoe(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with one norm of all queries and one of all keys (OLMoE, arXiv 2409.02060)."""
+    """Build Llama with a norm of all heads' queries and one of all keys (arXiv 2409.02060)."""
     return llama(g, c, norms="all")
 
 
 def glm4_moe(g: Graph, c: ModelConfig) -> Tensor:
-    """GLM 4.5 and 4.6 (arXiv 2508.06471). Not all sizes norm heads; GGUF has another name for the
-    second norm."""
+    """Build GLM 4.5 or 4.6 (arXiv 2508.06471): Llama with experts; some sizes also norm heads."""
     norms = "head" if g.has("blk.0.attn_q_norm.weight") else ""
     return llama(g, c, norms=norms, second_norm=SECOND_NORM)
 
 
 def glm4_moe_layer(g: Graph, c: ModelConfig, x: Tensor, layer: int) -> Tensor:
-    """One of them."""
+    """Add a layer of GLM 4.5 or 4.6: (M, hidden) -> (M, hidden)."""
     norms = "head" if g.has(f"blk.{layer}.attn_q_norm.weight") else ""
     return llama_layer(g, c, x, layer, c.rope, norms=norms, second_norm=SECOND_NORM)
 
@@ -61,7 +60,10 @@ def phimoe(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def afmoe(g: Graph, c: ModelConfig) -> Tensor:
-    """Arcee 2025, Trinity: norms before and after; gated attention, rotated only with a window."""
+    """Build Trinity (Arcee 2025), which has norms before and after each part, and gated attention.
+
+    Only layers with a window rotate.
+    """
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     ropes = [c.rope if window else None for window in c.windows]
     return sandwich(g, c, x, ropes, norms="head", has_gate=True)
@@ -69,9 +71,10 @@ def afmoe(g: Graph, c: ModelConfig) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Llama4(ModelConfig):
-    """temperature_*: how much queries of layers without positions grow, and in how many tokens.
+    """The config of Llama 4.
 
-    See ``GrowingRope``; 0: they do not grow.
+    temperature_*: how much queries of layers without positions grow, and in how many tokens; 0:
+        they do not grow; see ``GrowingRope``
     """
 
     temperature_growth: float
@@ -85,9 +88,12 @@ def _read_llama4(read: MetadataReader, c: ModelConfig) -> Llama4:
 
 
 def llama4(g: Graph, c: Llama4) -> Tensor:
-    """Meta 2025: most layers see a chunk of the text and are rotated; the others see all of it,
-    without positions, and their queries grow (arXiv 2501.19399)."""
-    norms = "" if c.experts == 128 else "rotated head, unweighted"  # Maverick has none
+    """Build Llama 4 (Meta 2025). Most layers see a chunk of the text, and rotate.
+
+    The other layers see the whole text and have no positions; their queries grow (arXiv
+    2501.19399).
+    """
+    norms = "" if c.experts == 128 else "rotated head, unweighted"  # Maverick has no such norms
     query_growth = _query_growth(c)
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
@@ -120,8 +126,8 @@ def _query_growth(c: Llama4) -> GrowingRope | None:
 class Latent(NamedTuple):
     """The sizes of a latent attention.
 
-    rank     how many numbers a token's latent has, from which keys and values are computed
-    rotated  how many numbers of a key are rotated; all heads share them
+    rank     how many numbers a token's latent has; keys and values are computed from the latent
+    rotated  how many numbers of a key are rotated; all heads share these numbers
     keys     how many numbers of a head's key are not rotated
     values   how many numbers a head's value has
     """
@@ -133,7 +139,7 @@ class Latent(NamedTuple):
 
 
 def _latent(read: MetadataReader) -> Latent:
-    """Read the sizes; files from before 2025 have other keys for the sizes of heads."""
+    """Read the sizes; files from before 2025 have other metadata keys for the sizes of heads."""
     of_heads = "_mla" if read.value("attention.key_length_mla") is not None else ""
     key = read.size(f"attention.key_length{of_heads}")
     rank, rotated = read.size("attention.kv_lora_rank"), read.size("rope.dimension_count")
@@ -144,7 +150,7 @@ def _latent(read: MetadataReader) -> Latent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSeek(ModelConfig):
-    """latent: the sizes of the latents that are stored in place of keys and values."""
+    """The config of DeepSeek; latent: the sizes of what is stored in place of keys and values."""
 
     latent: Latent
 
@@ -155,7 +161,7 @@ def _heads(read: MetadataReader, _windows: Sequence[int]) -> Heads:
 
 
 def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
-    """Read what only DeepSeek has. With yarn its scores are scaled, not the rotated numbers."""
+    """Read what only DeepSeek has. With yarn, scores are scaled instead of the rotated numbers."""
     latent, factor = _latent(read), read.number("rope.scaling.attn_factor", 1.0)
     rope, queries = (replace(r, attention_factor=factor) for r in (c.rope, c.rope_queries))
     scale = (latent.keys + latent.rotated) ** -0.5 * _sharpness(read, rope) ** 2
@@ -166,16 +172,16 @@ def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
 
 
 def _sharpness(read: MetadataReader, rope: Rope) -> float:
-    """Return the factor whose square multiplies scores; files have the logarithm's weight."""
+    """Return the factor whose square multiplies scores; files have the weight of a logarithm."""
     weight = read.or_zero("rope.scaling.yarn_log_multiplier")
     return 1 + weight * log(rope.yarn.factor) if rope.yarn and rope.yarn.factor > 1 else 1.0
 
 
-_EPS = 1e-6  # of the norms within attention; other norms have the config's
+_EPS = 1e-6  # the epsilon of norms within attention; other norms have the epsilon of the config
 
 
 def deepseek2(g: Graph, c: DeepSeek) -> Tensor:
-    """Llama with latent attention, and experts after the first layers. Returns the logits."""
+    """Build Llama with latent attention, and experts after some layers. Returns the logits."""
     x = embedding(g, c)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
         x = deepseek2_layer(g, c, x, layer)
@@ -183,7 +189,7 @@ def deepseek2(g: Graph, c: DeepSeek) -> Tensor:
 
 
 def deepseek2_layer(g: Graph, c: DeepSeek, x: Tensor, layer: int) -> Tensor:
-    """One of them: (M, hidden) -> (M, hidden)."""
+    """Add a layer of DeepSeek: (M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
     h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
     x = g.add(x, _latent_attention(g, c, h, layer))
@@ -197,8 +203,8 @@ def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
     """Attention to latents: (M, hidden) -> (M, hidden).
 
     A head's key is K·latent, joined to the rotated numbers that all heads share; its value is
-    V·latent. Since q · K·latent = Kᵀq · latent, K is applied to the query, and V after attention:
-    so all heads share one key, of which the latent is the value, in prompts as in decoding.
+    V·latent. Since q · K·latent = Kᵀq · latent, K is applied to the query, and V after attention.
+    So all heads share one key, and the latent in this key is the value, in prompts and in decoding.
     """
     p, (rank, rotated, keys, _) = f"blk.{layer}.", c.latent
     q = _queries(g, h, p)  # (M, heads·(keys + rotated))
@@ -233,11 +239,11 @@ _PATTERN = "attention.sliding_window_pattern"
 
 ROWS: Mapping[str, Architecture] = {
     "qwen3moe": Architecture(qwen3),
-    # experts that all rows share are where the file has them
+    # There are experts that all rows share where the file has such experts.
     "qwen2moe": Architecture(qwen2_moe, mixture=_UNNORMED),
     "olmoe": Architecture(olmoe, mixture=_UNNORMED),
     "granitemoe": Architecture(llama, interleaved_rope=True),  # as granite
-    "ernie4_5-moe": Architecture(  # chosen with a bias, and not by sigmoid
+    "ernie4_5-moe": Architecture(  # its experts are chosen with a bias, but not by sigmoid
         llama, interleaved_rope=True, defaults={"expert_gating_func": 1}
     ),
     "glm4moe": Architecture(glm4_moe, mixture=_SIGMOID, layer=glm4_moe_layer),

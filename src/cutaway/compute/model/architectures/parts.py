@@ -1,7 +1,7 @@
 """The parts of architectures: embedding, attention, MLP, head.
 
-Knows how a part is wired. Its variants follow from arguments, from numbers of the config that are
-neutral elsewhere, or from the tensors of the file (one matrix for several).
+Knows how a part is wired. The variants of a part follow from arguments, from numbers of the config
+that are neutral in other models, or from the tensors of the file (one matrix in place of several).
 """
 
 from collections.abc import Callable
@@ -36,15 +36,15 @@ def attention(
     *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
     growth: Rope | None = None, bias: Bias = NO_BIAS,
 ) -> Tensor:  # fmt: skip
-    """Attention with its four matrices: (M, hidden) -> (M, hidden).
+    """Add attention with its four matrices: (M, hidden) -> (M, hidden).
 
-    norms: "head" if each head of q and k is normed by itself, "all" if all heads are together,
-           "rotated head" if each is after the rotation, or "rotated head, unweighted"
-    has_sinks: whether each head has one more score than the tokens': see `Graph.attend`
-    has_gate: whether the sigmoid of one more matrix multiplies the input of the last one
+    norms: "head" if each head of q and k is normed by itself; "all" if all heads are normed
+           together; "rotated head" or "rotated head, unweighted" if each is normed after rotation
+    has_sinks: whether each head has one more score than those of the tokens: see `Graph.attend`
+    has_gate: whether the sigmoid of one more product multiplies the input of the last matrix
     chunked: see `Mask`; growth: a rope by which queries grow with their positions
-    bias: is added to scores by distance; if it depends on queries and keys, each has a matrix for
-          it in each head
+    bias: is added to scores by distance; if it depends on queries and keys, both have one more
+          matrix for it in each head
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
@@ -52,7 +52,7 @@ def attention(
         q = _norm(g, q, c, f"{p}attn_q_norm", norms)
         k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
-        factors = _rope_factors(g, c) if rope is c.rope else None  # a window's are never scaled
+        factors = _rope_factors(g, c) if rope is c.rope else None  # none for other ropes
         of_q = c.rope_queries if rope is c.rope else rope
         q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
@@ -99,7 +99,7 @@ def _queries_keys_values(
 
 
 def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
-    """Return the tensor of frequencies' divisors: llama 3's, or one of phi's two; None: none."""
+    """Return the tensor of frequencies' divisors: Llama 3's, or one of Phi's two; None if none."""
     if g.has("rope_freqs.weight"):
         return "rope_freqs"
     if not g.has("rope_factors_long.weight"):
@@ -111,9 +111,9 @@ def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
 
 
 def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tensor:
-    """down(gate(first, second)), of one fused matrix or of two: (M, n) -> (M, n).
+    """Add down(gate(first, second)), where first and second have one fused matrix or two.
 
-    of: the ending of its tensors' names
+    (M, n) -> (M, n). of: the ending of the tensors' names
     """
     (width, _), (_, inner) = g.matrix(f"{p}ffn_up{of}"), g.matrix(f"{p}ffn_down{of}")
     if width == 2 * inner:
@@ -127,9 +127,10 @@ def gated_mlp(g: Graph, h: Tensor, p: str, gate: Gate, *, of: str = "") -> Tenso
 def feed_forward(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, *, shared_gate: bool = False
 ) -> list[Tensor]:
-    """Return the terms that a layer adds to the stream, (M, n) each: its MLP's result; or, if the
-    file has experts, their result and that of the MLP that all rows share, if there is one.
+    """Return the terms that a layer adds to the stream, (M, n) each.
 
+    They are the result of its MLP; or, if the file has experts, the result of the experts and that
+    of an MLP that all rows share, if there is one.
     shared_gate: whether a sigmoid of each row weighs the shared MLP
     """
     p = f"blk.{layer}."
@@ -145,7 +146,7 @@ def feed_forward(
 
 
 def experts(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
-    """Add the layer's experts, chosen by a router, a linear layer: (M, n) -> (M, n)."""
+    """Add the layer's experts, and the linear layer that scores them: (M, n) -> (M, n)."""
     if g.has(f"{p}ffn_up.0.weight"):
         raise FormatError(
             f"{p}ffn_up.0.weight: files with a tensor for each expert, as they were written until "
@@ -160,14 +161,14 @@ def experts(g: Graph, c: ModelConfig, h: Tensor, p: str) -> Tensor:
 def plain_mlp(
     g: Graph, h: Tensor, p: str, act: Callable[[Tensor], Tensor], *, of: str = ""
 ) -> Tensor:
-    """down(act(up(h))): (M, n) -> (M, n). of: see ``gated_mlp``."""
+    """Add down(act(up(h))): (M, n) -> (M, n). of: see ``gated_mlp``."""
     return g.linear(act(g.linear(h, f"{p}ffn_up{of}")), f"{p}ffn_down{of}")
 
 
 def head(g: Graph, c: ModelConfig, x: Tensor, matrix: str = "") -> Tensor:
-    """Multiply the last norm's result to logits: (L, n) -> (L, vocab).
+    """Add the matrix that turns the last norm's result into logits: (L, n) -> (L, vocab).
 
-    matrix: its name, if it is another than the model's
+    matrix: the name of the matrix, if it is not the model's own
     """
     weight = matrix or ("output" if g.has("output.weight") else "token_embd")
     logits = g.linear(x, weight, bias="output")

@@ -25,7 +25,7 @@ from cutaway.errors import FormatError
 
 
 class StateHeads(NamedTuple):
-    """The heads of a recurrent layer: how many keys and values have, and how wide each is."""
+    """The heads of a recurrent layer: how many key and value heads there are, and their widths."""
 
     k_heads: int
     heads: int
@@ -41,23 +41,23 @@ class WithStates(ModelConfig):
 
 
 def read_states(read: MetadataReader, c: ModelConfig) -> WithStates:
-    """Read the heads of such layers."""
+    """Read the heads of layers with a state."""
     return c.as_kind(WithStates, state_heads=_state_heads(read))
 
 
 def _state_heads(read: MetadataReader) -> StateHeads:
-    """Read the sizes; FormatError if they do not fit one another."""
+    """Read the sizes; FormatError if the sizes do not fit one another."""
     k_heads, heads = read.size("ssm.group_count"), read.size("ssm.time_step_rank")
     if (inner := read.size("ssm.inner_size")) % heads or heads % k_heads:
         raise FormatError(f"{inner} values are no {heads} heads that share {k_heads} of keys")
     return StateHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
 
 
-# -- LFM2: in most layers a short convolution between two gates, attention in the others -----------
+# -- LFM2: a short convolution between two gates in most layers, attention in the others -----------
 
 
 def lfm2(g: Graph, c: ModelConfig) -> Tensor:
-    """Liquid AI 2025, arXiv 2511.23404. GGUF calls the last norm after the embedding."""
+    """Build LFM2 (Liquid AI 2025, arXiv 2511.23404). GGUF names the last norm token_embd_norm."""
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -73,7 +73,7 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def _short_conv(g: Graph, h: Tensor, layer: int) -> Tensor:
-    """out(C · conv(B · x)), the three from one matrix: (M, hidden) -> (M, hidden)."""
+    """Add out(C · conv(B · x)); one matrix computes B, C and x: (M, hidden) -> (M, hidden)."""
     p, n = f"blk.{layer}.shortconv.", h.width
     b, c, x = (g.linear(h, f"{p}in_proj", (i * n, (i + 1) * n)) for i in range(3))
     return g.linear(g.mul(c, g.conv(g.mul(b, x), f"{p}conv", layer=layer)), f"{p}out_proj")
@@ -83,7 +83,7 @@ def _short_conv(g: Graph, h: Tensor, layer: int) -> Tensor:
 
 
 def qwen35(g: Graph, c: WithStates, *, grouped: bool = False) -> Tensor:
-    """Qwen team 2025 and 2026; gated delta nets are Yang et al. 2024, arXiv 2412.06464.
+    """Build Qwen3-Next or Qwen 3.5 (2025, 2026); for delta nets see Yang et al., arXiv 2412.06464.
 
     grouped: whether value heads that share a key head are neighbours in the files
     """
@@ -96,7 +96,7 @@ def qwen35(g: Graph, c: WithStates, *, grouped: bool = False) -> Tensor:
 def qwen35_layer(
     g: Graph, c: WithStates, x: Tensor, layer: int, *, grouped: bool = False
 ) -> Tensor:
-    """One of them: (M, hidden) -> (M, hidden)."""
+    """Add a layer of Qwen3-Next or Qwen 3.5: (M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
     h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
     if c.recurrent[layer]:
@@ -110,7 +110,7 @@ def qwen35_layer(
 
 
 def _gated_attention(g: Graph, c: WithStates, h: Tensor, layer: int) -> Tensor:
-    """Attention whose output a sigmoid multiplies; one matrix computes its input and the query."""
+    """Add attention with a gate: a sigmoid multiplies its output; one matrix has gate and query."""
     p = f"blk.{layer}."
     query_gate = g.linear(h, f"{p}attn_q")  # (M, heads·2·head_dim)
     n = c.head_dim
@@ -126,10 +126,10 @@ def _gated_attention(g: Graph, c: WithStates, h: Tensor, layer: int) -> Tensor:
 
 
 def _delta_net(g: Graph, c: WithStates, h: Tensor, layer: int, *, grouped: bool) -> Tensor:
-    """A short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
+    """Add a short convolution of q, k and v, the net, a gated norm of each head: (M, hidden)."""
     p, heads = f"blk.{layer}.", c.state_heads
     x = g.silu(g.conv(g.linear(h, f"{p}attn_qkv"), f"{p}ssm_conv1d", layer=layer))
-    if g.has(f"{p}ssm_ba.weight"):  # of each key head's heads side by side
+    if g.has(f"{p}ssm_ba.weight"):  # b and a side by side, for the heads of each key head
         beta_alpha, width = g.linear(h, f"{p}ssm_ba"), heads.heads // heads.k_heads
         b, a = (
             g.pick(beta_alpha, 2 * width, 0, width),

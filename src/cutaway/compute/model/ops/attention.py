@@ -26,7 +26,7 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class Rotate(Op, kind="rope"):
-    """Pairs of each head's numbers, rotated by angles that grow with the position."""
+    """Rotates pairs of each head's numbers by angles that grow with the position."""
 
     head_dim: int
     rope: Rope
@@ -76,7 +76,7 @@ Positions = NDArray[np.integer[Any]]
 
 
 class Heads(NamedTuple):
-    """How many heads queries have, how many keys and values have, and how wide each is.
+    """How many query heads and how many key-value heads there are, and how wide each head is.
 
     Query heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
     """
@@ -89,9 +89,9 @@ class Heads(NamedTuple):
 class Mask(NamedTuple):
     """Which tokens of its text a row sees.
 
-    window   how many tokens, itself included (Mistral, arXiv 2310.06825); 0: all
-    reach    how many tokens to each side (ModernBERT, arXiv 2412.13663); 0: all
-    chunked  whether the text is cut into windows, and a token sees only its own (Llama 4)
+    window   how many tokens up to its own a row sees (Mistral, arXiv 2310.06825); 0: all
+    reach    how many tokens to each side a row sees (ModernBERT, arXiv 2412.13663); 0: all
+    chunked  whether the text is cut into windows, and a token sees only its own window (Llama 4)
     """
 
     window: int = 0
@@ -99,7 +99,7 @@ class Mask(NamedTuple):
     chunked: bool = False
 
     def first_seen(self, positions: Positions) -> Positions:
-        """Return the first position that rows at these positions see."""
+        """Return, for each of these positions, the first position that a row there sees."""
         if not self.window:
             return positions * 0
         if self.chunked:
@@ -121,14 +121,15 @@ ALL = Mask()
 class Attend(TokenMixer, kind="attend"):
     """Each row's mean of the values that it sees, weighted by softmax(q · k · scale).
 
-    softcap      scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: none
-    bias         is added to scores, by distance
+    softcap      scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: they do
+                 not
+    bias         the bias that is added to scores, by distance
     reads        the earlier layer whose keys and values it reads; None: it stores its own
-    values_from  where values begin in a key; None: they are stored separately
+    values_from  where in a key the value begins; None: values are stored separately
 
-    Its inputs are queries; then keys, and values, if it stores them; then the inputs of its bias.
-    Its weight "sinks" is one more score for each head, which takes a share of the softmax but has
-    no value (gpt-oss, arXiv 2508.10925).
+    The inputs are queries; then keys, and values, where the op stores these; then the inputs of the
+    bias. The weight "sinks" is one more score for each head, which takes a share of the softmax but
+    has no value (gpt-oss, arXiv 2508.10925).
     """
 
     heads: Heads
@@ -150,7 +151,7 @@ class Attend(TokenMixer, kind="attend"):
         for text in run.texts():
             unseen = self._unseen(text)
             first, history = int(np.argmin(unseen.all(axis=0))), np.arange(unseen.shape[1])
-            read = np.maximum(history, first)  # before that nothing may be stored
+            read = np.maximum(history, first)  # nothing may be stored before the first
             keys, values = text.read(self.layer, read)  # (T, kv_heads, head_dim)
             of_text = [x[text.rows] for x in distances]
             bias = self._scores(text.positions, len(history), learned, *of_text)
@@ -163,7 +164,10 @@ class Attend(TokenMixer, kind="attend"):
     def _scores(
         self, positions: Positions, history: int, learned: Array | None, *read: Array
     ) -> Array | None:
-        """Return the biases of scores of rows at these positions, (heads, R, history), or None."""
+        """Return the biases of the scores of rows, (heads, R, history); None without a bias.
+
+        positions: those of the rows
+        """
         if read:
             return self._relative(positions, *read)
         distances = np.arange(history) - positions[:, None]  # (R, T)
@@ -187,9 +191,9 @@ class Attend(TokenMixer, kind="attend"):
         self, q: Array, k: Array, unseen: NDArray[np.bool_],
         *, sinks: Array | None, bias: Array | None,
     ) -> Array:  # fmt: skip
-        """Softmax of q (R, heads · d) times k (T, kv_heads, d): (kv_heads, group, R, T).
+        """Return softmax(q · k), q (R, heads · d), k (T, kv_heads, d): (kv_heads, group, R, T).
 
-        sinks (heads,): one more score of each head, whose weight is left out
+        sinks (heads,): one more score of each head; the weight of this score is left out
         bias (heads, R, T): is added to the scores
         """
         groups = q.reshape(len(q), self.heads.kv, -1, self.heads.dim)  # (R, kv_heads, group, d)
@@ -207,7 +211,7 @@ class Attend(TokenMixer, kind="attend"):
         return weights if sinks is None else weights[..., :-1]
 
     def _unseen(self, text: TextRows) -> NDArray[np.bool_]:
-        """Which positions the rows of a text do not see, (R, T)."""
+        """Return which positions each row of a text does not see, (R, T)."""
         history = np.arange(text.limits.max() + 1)  # (T,)
         unseen = (history > text.limits[:, None]) | self.mask.unseen(text.positions, history)
         if text.hidden is not None:
@@ -249,8 +253,8 @@ class AttentionMethods(Wiring):
     def rope(self, x: Tensor, rope: Rope, *, head_dim: int, factors: str | None = None) -> Tensor:
         """Rotate pairs of each head's numbers by position · frequency: (M, n) -> (M, n).
 
-        factors: a tensor of rope.dim / 2 divisors of the frequencies. GGUF stores llama's q and k
-        permuted, so that the two of a pair are neighbours.
+        factors: a tensor of rope.dim / 2 divisors of the frequencies
+        GGUF stores Llama's q and k permuted, so that the two numbers of a pair are neighbours.
         """
         self._expect_groups(x, head_dim)
         weights = {}
@@ -267,9 +271,10 @@ class AttentionMethods(Wiring):
         """Store k and v in the KV cache, then compute softmax(scale · q kᵀ) v over visible tokens.
 
         q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim).
-        sinks: the tensor of a score for each head; "": none; the others: see ``Attend``
+        sinks: the tensor with a score for each head; "": no sinks
         distances: the inputs of the bias, for queries and for keys: a number for each head and
                    distance, (M, heads·rows)
+        The other arguments are fields of ``Attend``.
         """
         queries, kv, dim = heads
         if (q.width, k.width, v.width) != (queries * dim, kv * dim, kv * dim):
@@ -298,9 +303,9 @@ class AttentionMethods(Wiring):
     def attend_again(
         self, q: Tensor, *, layer: int, reads: int, heads: int, scale: float
     ) -> Tensor:
-        """``attend`` to the keys and values that an earlier layer stored (Gemma 3n).
+        """Attend to the keys and values that an earlier layer stored (Gemma 3n).
 
-        This layer sees the same tokens as that one. reads: that layer's number
+        This layer sees the same tokens as the earlier one. reads: the earlier layer's number
         """
         first = next((a for a in attentions(self.ops) if a.layer == reads), None)
         if first is None or first.reads is not None:
@@ -319,9 +324,9 @@ class AttentionMethods(Wiring):
     def attend_latent(
         self, q: Tensor, k: Tensor, *, layer: int, heads: int, first: int, scale: float
     ) -> Tensor:
-        """``attend`` with one key for all heads; a value is the key's numbers from first on.
+        """Attend with one key for all heads; a value is the key's numbers from ``first`` on.
 
-        q (M, heads·n), k (M, n) -> (M, heads·(n - first)). Only keys are stored: the latent
+        q (M, heads·n), k (M, n) -> (M, heads·(n - first)). Only keys are stored. This is the latent
         attention of DeepSeek-V2 (arXiv 2405.04434), with each head's matrices absorbed.
         """
         if q.width != heads * k.width or not 0 <= first < k.width:

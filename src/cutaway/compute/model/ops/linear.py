@@ -1,4 +1,4 @@
-"""Products with matrices: linear layers, with their adapters, and a matrix for each head."""
+"""Products with matrices: linear layers with their adapters, and products by head."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -12,7 +12,7 @@ from cutaway.errors import FormatError
 
 
 class Lora(NamedTuple):
-    """An adapter of one matrix (see ``lora``): the names of its A and B, and their factor."""
+    """An adapter of one matrix (see ``lora``): the names of its A and B, and a factor of B A."""
 
     a: str
     b: str
@@ -26,18 +26,18 @@ class Lora(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Adaptable(Op):
-    """An op whose one matrix can have adapters. loras: in the order in which they are added."""
+    """An op with one matrix, which can have adapters; loras: these, in the order of adding."""
 
     loras: tuple[Lora, ...] = ()
 
     def with_matrix(self, weight: str, out: Tensor) -> Self:
-        """Return the op with only another matrix, whose rows are as many as ``out`` is wide."""
+        """Return the op with another matrix, with a row for each column of ``out``, no adapters."""
         return replace(self, out=out, weights={"weight": weight}, loras=())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(Adaptable, kind="linear"):
-    """W x + b, for the rows first to last - 1 of W; each adapter adds s B A x."""
+    """W x + b, for the rows first … last - 1 of W; each adapter adds s B A x."""
 
     matrix_roles = ("weight",)
     is_linear = True
@@ -49,7 +49,7 @@ class Linear(Adaptable, kind="linear"):
 
     @property
     def matrix(self) -> Slice:
-        """The rows of its matrix."""
+        """The matrix, and which rows of it the op reads."""
         return self.weights["weight"], *self.rows
 
     def with_matrix(self, weight: str, out: Tensor) -> Self:
@@ -75,7 +75,7 @@ class Linear(Adaptable, kind="linear"):
 
 
 class HeadsLinear(Op, kind="heads_linear"):
-    """Each head's numbers times its own matrix."""
+    """Multiplies each head's numbers by a matrix of its own."""
 
     matrix_roles = ("weight",)
     is_stacked = True
@@ -101,10 +101,10 @@ class LinearMethods(Wiring):
     def linear(
         self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = ""
     ) -> Tensor:
-        """x Wᵀ (+ b if the file has one): (M, in) -> (M, out).
+        """Add x Wᵀ (+ b if the file has a bias): (M, in) -> (M, out).
 
-        rows: only outputs first … last - 1, of a matrix that is several fused ones
-        bias: the name of the bias without ".bias", if it is not the matrix's
+        rows: (first, last): only outputs first … last - 1, if several matrices are fused into one
+        bias: the name of the bias without ".bias", if it is not the matrix's name
         If the file has an order (GPTQ's act-order), column i is for number order[i] of x.
         """
         out, inner = self.matrix(weight)
@@ -124,7 +124,7 @@ class LinearMethods(Wiring):
         return self._add(Linear, last - first, x, name=weight, weights=weights, rows=(first, last))
 
     def heads_linear(self, x: Tensor, weight: str) -> Tensor:
-        """Each head's numbers times a matrix of its own: (M, heads·in) -> (M, heads·out)."""
+        """Multiply each head's numbers by a matrix of its own: (M, heads·in) -> (M, heads·out)."""
         name = f"{weight}.weight"
         heads, out, inner = self._shape(name, 3)
         if x.width != heads * inner:

@@ -23,14 +23,14 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class Experts(Op, kind="experts"):
-    """The sum of the MLPs that a row's scores choose, each times its weight."""
+    """The sum of the results of the experts that a row's scores choose, each times its weight."""
 
     matrix_roles = ("gate", "up", "down")
     is_stacked = True
     mixture: Mixture
 
     def _compute(self, run: Run, x: Array, scores: Array) -> Array:
-        """Also note the input of the down matrices, under the op's name and ".inner"."""
+        """Compute the sum; note the inputs of down matrices under the result's name + ".inner"."""
         bias = self.weights.get("choosing_bias")
         experts, weights = self.mixture.choose(scores, None if bias is None else run.weight(bias))
         before, after = weights.astype(np.float32), np.ones(weights.shape, np.float32)
@@ -71,13 +71,13 @@ class Experts(Op, kind="experts"):
 
 
 def activate(mixture: Mixture, *read: Numbers) -> Numbers:
-    """Return the input of an expert's down matrix; read: results of gate and up, or of up alone."""
+    """Return the input of an expert's down matrix; read: the results of gate and up, or of up."""
     op = Number.BY_KIND[mixture.activation]
     return op(Tensor("", read[0].shape[-1]), number=mixture.limit).result(*read)
 
 
 def expert_shares(ops: Iterable[Op], shapes: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Tensor of experts -> the share of them that one row chooses; shapes: the tensor table."""
+    """Return, for each tensor of experts, the share that a row chooses; shapes: see ``Wiring``."""
     experts = (op for op in ops if isinstance(op, Experts))
     return {name: op.mixture.used / shapes[name][0] for op in experts for name in op.matrix_names}
 
@@ -86,10 +86,10 @@ class MixtureMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     def experts(self, x: Tensor, scores: Tensor, prefix: str, mixture: Mixture) -> Tensor:
-        """A mixture of MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
+        """Add a mixture of MLPs (Shazeer et al. 2017, arXiv 1701.06538): (M, n) -> (M, n).
 
         Each row goes through the experts that its scores (M, experts) choose; the result is the
-        weighted sum of their outputs. The choice and the matrices have biases if the file does.
+        weighted sum of their outputs. The choice and the matrices have biases if the file has them.
         """
         roles = ("gate", "up", "down") if mixture.is_gated else ("up", "down")
         weights = {role: f"{prefix}ffn_{role}_exps.weight" for role in roles}

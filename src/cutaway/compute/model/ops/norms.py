@@ -1,4 +1,4 @@
-"""Norms: a row, or each group of its numbers, divided by its root mean square or deviation."""
+"""Norms divide a row, or each group of its numbers, by a root mean square or a deviation."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,7 +12,7 @@ from cutaway.compute.model.wiring import Wiring
 
 @dataclass(frozen=True, kw_only=True)
 class NormOp(Op):
-    """Each group of numbers divided by its magnitude, times weights if it has them.
+    """Each group of numbers divided by its magnitude, times weights if the norm has weights.
 
     is_centred: whether the mean is subtracted first
     group: how many numbers a group has
@@ -24,7 +24,7 @@ class NormOp(Op):
     group: int
 
     def native(self, to: Lowering) -> Norm:
-        """Return the norm in the form that a plan reads: a centred one has a bias."""
+        """Return the norm in the form that a plan reads, in which a centred norm has a bias."""
         weight = np.ones(self.group, np.float32)
         if "weight" in self.weights:
             weight = to.vector(self.weights["weight"]).ravel()
@@ -35,7 +35,7 @@ class NormOp(Op):
 
 
 class RmsNorm(NormOp, kind="rms_norm"):
-    """x / sqrt(mean(x²) + eps) · w, each group of numbers by itself."""
+    """x / sqrt(mean(x²) + eps) · w, for each group of numbers by itself."""
 
     def _compute(self, run: Run, x: Array) -> Array:
         groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
@@ -69,9 +69,9 @@ class NormMethods(Wiring):
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
         weight: "" if the norm has no weights
-        group: how many numbers are normed together, such as a head's. All groups have the same
-               weights, or each has a row of them if the file has a matrix
-        ending: the ending of the weights' name; "": the name has none
+        group: how many numbers, such as a head's, are normed together. All groups have the same
+               weights; or each group has a row of weights, if the file has a matrix
+        ending: the ending of the weights' name; "": the name has no ending
         """
         group = group or x.width
         weights = {"weight": f"{weight}.{ending}" if ending else weight} if weight else {}

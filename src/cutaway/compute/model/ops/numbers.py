@@ -1,6 +1,6 @@
 """Ops that work number by number, on inputs as wide as their result: (M, n) -> (M, n).
 
-A new one is a class here, its method in ``NumberMethods``, and a line in native/elementwise.def.
+A new op is a class here, a method in ``NumberMethods``, and a line in native/elementwise.def.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Numbers = NDArray[Any]
 """float32, or float64 if a step is computed again in double precision."""
 
 
-_erf = np.frompyfunc(erf, 1, 1)  # NumPy has none
+_erf = np.frompyfunc(erf, 1, 1)  # NumPy has no erf
 
 
 def cap_softly(x: Numbers, cap: float) -> Numbers:
@@ -47,7 +47,7 @@ def _gelu_exact(x: Numbers) -> Numbers:
 
 def _scale_by_sigmoid(x: Numbers, a: Numbers) -> Numbers:
     """x · sigmoid(a)."""
-    # For a below -88 exp overflows to infinity, and x / infinity is the right 0.
+    # If a is below -88, exp overflows to infinity, and x / infinity is 0, which is right.
     with np.errstate(over="ignore"):
         y: Numbers = x / (1 + np.exp(-a))
     return y
@@ -64,10 +64,10 @@ def _elu_less_x(x: Numbers) -> Numbers:
 
 @dataclass(frozen=True, kw_only=True)
 class Number(Op):
-    """An op of one input, or of two. number: the constant of its definition, if it has one."""
+    """An op of one or two inputs; number: the constant of its definition, if there is one."""
 
     BY_KIND: ClassVar[dict[str, type["Number"]]] = {}
-    misfit: ClassVar[str] = "{} is no gate of {}"  # of two inputs of different widths
+    misfit: ClassVar[str] = "{} is no gate of {}"  # the error if two inputs differ in width
     number: float = 0.0
 
     def __init_subclass__(
@@ -103,11 +103,11 @@ class Silu(Number, kind="silu", definition=_silu):
 
 
 class Gelu(Number, kind="gelu", definition=_gelu):
-    """x · Φ(x), Φ approached by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
+    """x · Φ(x), where Φ is approximated by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
 
 
 class GeluExact(Number, kind="gelu_exact", definition=_gelu_exact):
-    """x · Φ(x), Φ the normal distribution's."""
+    """x · Φ(x), where Φ is the normal distribution."""
 
 
 class Relu(Number, kind="relu", definition=lambda x: np.maximum(x, 0)):
@@ -119,7 +119,7 @@ class Relu2(Number, kind="relu2", definition=lambda x: np.maximum(x, 0) ** 2):
 
 
 class EluLessX(Number, kind="elu_less_x", definition=_elu_less_x):
-    """e^x - 1 - x below 0, else 0: what ELU adds to the identity there."""
+    """e^x - 1 - x where x is below 0, else 0; this is ELU less the identity."""
 
 
 class Add(Number, kind="add", definition=np.add):
@@ -145,7 +145,7 @@ class Softcap(Number, kind="softcap"):
 
 
 class ScaleBy(Number, kind="scale_by"):
-    """x times the one number of a tensor."""
+    """x times the only number of a tensor."""
 
     def _compute(self, run: Run, *inputs: Array) -> Array:
         return inputs[0] * run.weight(self.weights["factor"])
@@ -155,9 +155,9 @@ class ScaleBy(Number, kind="scale_by"):
 
 
 class ClampedSwiglu(Number, kind="clamped_swiglu"):
-    """gate · sigmoid(1.702 gate) · (up + 1), both within a limit (gpt-oss, arXiv 2508.10925).
+    """gate · sigmoid(1.702 gate) · (up + 1), both clamped first (gpt-oss, arXiv 2508.10925).
 
-    gate is at most the limit, which is the op's number, up between minus it and it.
+    The op's number is a limit: gate is clamped to at most limit, up to -limit … limit.
     """
 
     def _define(self, gate: Numbers, up: Numbers) -> Numbers:
@@ -168,7 +168,7 @@ class ClampedSwiglu(Number, kind="clamped_swiglu"):
 
 
 class Gate(Number):
-    """The second input times ``share`` of the first."""
+    """The second input times ``share(first input)``."""
 
     is_linear = True
     share: ClassVar[Callable[..., Any]]
@@ -193,15 +193,15 @@ class SiluMul(Gate, kind="silu_mul", share=_silu):
 
 
 class GeluMul(Gate, kind="gelu_mul", share=_gelu):
-    """gelu(gate) · up, gelu by tanh (GeGLU; Shazeer 2020)."""
+    """gelu(gate) · up, where gelu is approximated by tanh (GeGLU; Shazeer 2020)."""
 
 
 class GeluExactMul(Gate, kind="gelu_exact_mul", share=_gelu_exact):
-    """gelu(gate) · up, gelu by the normal distribution."""
+    """gelu(gate) · up, where gelu is x times the normal distribution."""
 
 
 class SigmoidMul(Gate, kind="sigmoid_mul", share=lambda x: _scale_by_sigmoid(np.ones_like(x), x)):
-    """sigmoid(gate) · x, gate (M, n), or (M, 1) for all of a row."""
+    """sigmoid(gate) · x; gate is (M, n), or (M, 1): then it has one number for a whole row."""
 
     def _define(self, gate: Numbers, x: Numbers) -> Numbers:
         return _scale_by_sigmoid(x, gate)
@@ -232,15 +232,15 @@ class NumberMethods(Wiring):
     gelu_exact_mul = _binary(GeluExactMul)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
-        """x · factor; x itself if factor is 1."""
+        """Add x · factor; return x itself if the factor is 1."""
         return x if factor == 1 else self._number(Scale, x, number=factor)
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
-        """cap · tanh(x / cap); x itself if cap is 0."""
+        """Add cap · tanh(x / cap); return x itself if cap is 0."""
         return self._number(Softcap, x, number=cap) if cap else x
 
     def scale_by(self, x: Tensor, weight: str) -> Tensor:
-        """x · the one number of a tensor."""
+        """Add x · (the only number of a tensor)."""
         factor = f"{weight}.weight"
         self._expect(factor, (1,))
         return self._add(ScaleBy, x.width, x, name=weight, weights={"factor": factor})

@@ -1,4 +1,4 @@
-"""Ops that begin a graph with each row's embedding or given numbers, and ops that choose rows."""
+"""Ops that begin a graph, with embeddings or given numbers of each row; ops that choose rows."""
 
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ def _rows_of(op: Op, to: Lowering, at: Site, by: str) -> EmbedRows:
 
 
 class LookUp(Adaptable):
-    """Rows of a matrix by the batch's ids; each adapter adds s · B (row of A)."""
+    """Looks up rows of a matrix by ids of the batch; each adapter adds s · B (row of A)."""
 
     matrix_roles = ("weight",)
     by: ClassVar[str]
@@ -40,13 +40,13 @@ class LookUp(Adaptable):
 
 
 class EmbedTokens(LookUp, kind="embed"):
-    """Rows of a matrix by the tokens."""
+    """Looks up rows of a matrix by the tokens."""
 
     by = "token"
 
 
 class EmbedTypes(LookUp, kind="embed_types"):
-    """Rows of a matrix by the tokens' types."""
+    """Looks up rows of a matrix by the tokens' types."""
 
     by = "type"
 
@@ -55,7 +55,7 @@ class EmbedTypes(LookUp, kind="embed_types"):
 
 
 class EmbedPositions(Op, kind="embed_positions"):
-    """Rows of a matrix by the positions."""
+    """Looks up rows of a matrix by the positions."""
 
     matrix_roles = ("weight",)
 
@@ -67,7 +67,7 @@ class EmbedPositions(Op, kind="embed_positions"):
 
 
 class EmbedStored(Op, kind="embed_stored"):
-    """Rows, by the tokens, of a matrix that stays in the file."""
+    """Looks up rows by the tokens, in a matrix that stays in the file."""
 
     vectors: ClassVar[list[str]] = []
 
@@ -79,7 +79,7 @@ class EmbedStored(Op, kind="embed_stored"):
 
 
 class LogitRows(Op, kind="logit_rows"):
-    """The rows whose logits are wanted."""
+    """Chooses the rows whose logits are wanted."""
 
     def _compute(self, run: Run, x: Array) -> Array:
         return x[run.logit_rows]
@@ -89,34 +89,34 @@ class LogitRows(Op, kind="logit_rows"):
 
 
 class PooledRows(Op, kind="pooled"):
-    """A text's rows pooled to one. The caller of the graph pools: the op is never computed."""
+    """Stands for pooling a text's rows to one. It is never computed: the graph's caller pools."""
 
 
 class RowMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     def given_rows(self, width: int) -> Tensor:
-        """Each row's ``Batch.given``, (M, width). It must be the first op."""
+        """Read each row's ``Batch.given``: -> (M, width). This must be the first op."""
         return self._add(GivenRows, width)
 
     def embed(self, weight: str) -> Tensor:
-        """Rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
+        """Look up rows of the embedding matrix for the batch's tokens: -> (M, hidden)."""
         self._shape(f"{weight}.weight", 2)  # a vector is not the row of one token
         return self._look_up(EmbedTokens, weight)
 
     def embed_stored(self, weight: str) -> Tensor:
-        """``embed`` for a matrix so large that it stays in the file: rows are read by token."""
+        """Look up rows as ``embed`` does, in a matrix so large that it stays in the file."""
         self._shape(f"{weight}.weight", 2)
         return self._look_up(EmbedStored, weight)
 
     def embed_positions(self, weight: str, context: int) -> Tensor:
-        """Rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
+        """Look up rows of a matrix for the batch's positions, 0 … context - 1: -> (M, hidden)."""
         if (rows := self.matrix(weight)[0]) < context:
             raise FormatError(f"tensor {weight}.weight has {rows} rows for {context} positions")
         return self._look_up(EmbedPositions, weight)
 
     def embed_types(self, weight: str) -> Tensor:
-        """Rows of a matrix for the types of the batch's tokens, as BERT has it: -> (M, hidden)."""
+        """Look up rows of a matrix for the types of the batch's tokens (BERT): -> (M, hidden)."""
         return self._look_up(EmbedTypes, weight)
 
     def _look_up(self, op: type[Op], weight: str) -> Tensor:
@@ -124,9 +124,9 @@ class RowMethods(Wiring):
         return self._add(op, self.matrix(weight)[1], name=weight, weights=weights)
 
     def logit_rows(self, x: Tensor) -> Tensor:
-        """Only the rows whose logits the batch asks for: (M, n) -> (L, n)."""
+        """Choose the rows whose logits the batch asks for: (M, n) -> (L, n)."""
         return self._add(LogitRows, x.width, x)
 
     def pooled_rows(self, x: Tensor) -> Tensor:
-        """Pool a text's rows to one, which the ops after this one read: (L, n) -> (L, n)."""
+        """Pool a text's rows to one row, which the ops after this op read: (L, n) -> (L, n)."""
         return self._add(PooledRows, x.width, x)

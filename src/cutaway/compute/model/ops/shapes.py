@@ -12,7 +12,7 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class Pick(Op, kind="pick"):
-    """Numbers first … last - 1 of each group of neighbouring numbers."""
+    """Takes numbers first … last - 1 of each group of neighbouring numbers."""
 
     group: int
     first: int
@@ -30,7 +30,7 @@ class Pick(Op, kind="pick"):
 
 @dataclass(frozen=True, kw_only=True)
 class Join(Op, kind="join"):
-    """The numbers of each group of a, then those of b."""
+    """Joins a and b group by group: the numbers of a group of a, then those of a group of b."""
 
     groups: int
 
@@ -44,7 +44,7 @@ class Join(Op, kind="join"):
 
 
 class Reorder(Op, kind="reorder"):
-    """Puts number order[i] of the input in place i; lowering adds it for a linear layer's order."""
+    """Puts number order[i] of the input in place i; lowering adds this op for column orders."""
 
     def _compute(self, run: Run, x: Array) -> Array:
         return x[:, run.weight(self.weights["order"]).astype(int)]
@@ -58,7 +58,7 @@ class ShapeMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     def pick(self, x: Tensor, group: int, first: int, last: int) -> Tensor:
-        """Numbers first … last - 1 of each group: (M, n) -> (M, n / group · (last - first))."""
+        """Take numbers first … last - 1 of groups: (M, n) -> (M, n / group · (last - first))."""
         self._expect_groups(x, group)
         if not 0 <= first < last <= group:
             raise FormatError(f"{x.name} has groups of {group}, and not {first} to {last} of them")

@@ -1,4 +1,4 @@
-"""Ops that keep a recurrent state of each text; its tokens change the state one after another."""
+"""Ops that keep a recurrent state of each text; the text's tokens change it one after another."""
 
 from dataclasses import dataclass
 from math import sqrt
@@ -23,15 +23,15 @@ from cutaway.errors import FormatError
 
 @dataclass(frozen=True, kw_only=True)
 class StateOp(TokenMixer):
-    """An op with a state. state: the shape of one text's state."""
+    """An op that keeps a state; state: the shape of the state of one text."""
 
     state: tuple[int, ...]
 
 
 class Conv(StateOp, kind="conv"):
-    """A causal convolution: each number's weighted sum over the last rows of the text.
+    """A causal convolution: each number becomes its weighted sum over the last rows of the text.
 
-    The state is the inputs of the last rows before the current one: (taps - 1, width).
+    The state has the inputs of the last taps - 1 rows: (taps - 1, width).
     """
 
     def _compute(self, run: Run, x: Array) -> Array:
@@ -62,8 +62,8 @@ class Conv(StateOp, kind="conv"):
 class HeadStates(StateOp):
     """An op whose state is a matrix for each head: (heads, keys, values).
 
-    k_heads  how many heads keys and queries have; the heads share them
-    grouped  whether neighbouring heads share a key head; else every k_heads-th ones do
+    k_heads  how many heads of keys and queries there are; the op's heads share them
+    grouped  whether neighbouring heads share a key head; if not, head i has key head i % k_heads
     """
 
     k_heads: int
@@ -71,7 +71,7 @@ class HeadStates(StateOp):
 
     @property
     def first_value(self) -> int:
-        """The column of the first input where the values begin."""
+        """The column of the first input at which the values begin."""
         raise NotImplementedError
 
     def _shape(self) -> tuple[int, int, int, int]:
@@ -86,7 +86,7 @@ class HeadStates(StateOp):
 
     @property
     def shared(self) -> NDArray[np.integer[Any]]:
-        """The key head of each head."""
+        """Return the key head of each head."""
         heads = np.arange(self.state[0])
         return heads // (len(heads) // self.k_heads) if self.grouped else heads % self.k_heads
 
@@ -100,7 +100,7 @@ class DeltaNet(HeadStates, kind="delta_net"):
 
     @property
     def first_value(self) -> int:
-        """See ``HeadStates``: after queries and keys."""
+        """See ``HeadStates``; values come after queries and keys."""
         return 2 * self.k_heads * self.state[1]
 
     def _compute(self, run: Run, x: Array, a: Array, b: Array) -> Array:
@@ -169,10 +169,10 @@ class StateMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     def conv(self, x: Tensor, weight: str, *, layer: int) -> Tensor:
-        """Each number's weighted sum over the last tokens, its own the last: (M, n) -> (M, n).
+        """Sum each number, weighted, over the last tokens up to its own: (M, n) -> (M, n).
 
-        A depthwise causal convolution. The matrix has a row of weights for each number, oldest
-        token first.
+        This is a depthwise causal convolution. The matrix has a row of weights for each number; the
+        weight of the oldest token comes first.
         """
         matrix, weights = f"{weight}.weight", {"weight": f"{weight}.weight"}
         if (taps := self._shape(matrix, 2)[1]) < 2:
@@ -191,7 +191,7 @@ class StateMethods(Wiring):
         """See ``DeltaNet``: -> (M, heads·values).
 
         x     (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
-        a, b  (M, heads): how much of its state a head forgets, and how much of a value it adds
+        a, b  (M, heads): how much of its state a head forgets, and how much of a new value it adds
         """
         weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
         for name in weights.values():

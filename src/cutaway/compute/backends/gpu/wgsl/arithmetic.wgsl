@@ -1,11 +1,12 @@
 // Arithmetic that has the same bits on every device, in the words of native/simd/simd.h and native/elementwise.inc.
 //
-// One addition, subtraction or multiplication of floats, whole numbers, and fused() of the file put before this one are all that
-// is relied on: no division, root, exponential or half of the driver's, and no x * y + z, which it may contract. See docs/gpu.md.
+// This file relies only on one addition, subtraction or multiplication of floats at a time, on whole numbers, and on fused_once() of
+// the file before it. It uses no division, root, exponential or half of the driver's, and no x * y + z, which a driver may contract.
+// See docs/gpu.md.
 
-// The same float, of which no compiler knows anything: a product is rounded before it is added to, and nothing is folded.
+// Returns the same float, but no compiler knows its value: so a product is rounded before anything is added, and nothing is folded.
 fn hide(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ zero()); }
-// By its bits, so that no parser rounds it.
+// Returns a float given by its bits, so that no parser rounds it.
 fn constant(bits: u32) -> f32 { return bitcast<f32>(bits ^ zero()); }
 
 fn set1(x: f32) -> f32 { return hide(x); }
@@ -24,7 +25,7 @@ fn mul(x: f32, y: f32) -> f32 {
   if (FLUSHES) { note_hurt(is_small(product) & (size_bits(x) != 0u) & (size_bits(y) != 0u)); }
   return product;
 }
-// x * y + z, rounded once. Of a z of 2^-78 or more nothing remains below the least normal number but an exact 0.
+// x * y + z, rounded once. If z is 2^-78 or more, a sum below the least normal number can only be an exact 0.
 fn fused(x: f32, y: f32, z: f32) -> f32 {
   let sum = fused_once(x, y, z);
   if (FLUSHES && KEEPS_DENORMALS) { note_hurt(is_denormal(sum)); }
@@ -35,12 +36,14 @@ fn fused(x: f32, y: f32, z: f32) -> f32 {
   return sum;
 }
 
-// Where a device FLUSHES denormals, whether one that it took for 0 may have changed a result. By bits, of which it flushes none.
+// On a device that FLUSHES denormals these tell whether one that it took for 0 may have changed a result. They read bits, which no
+// device flushes.
 fn size_bits(x: f32) -> u32 { return bitcast<u32>(x) & 0x7fffffffu; }
 fn is_small(x: f32) -> bool { return size_bits(x) < 0x00800000u; }  // a denormal, or 0
 fn is_denormal(x: f32) -> bool { return size_bits(x) - 1u < 0x007fffffu; }
 
-// To the nearest, ties to even. mantissa: 24 bits and two below them, its highest bit is 25; sticky: whether more is lost.
+// Rounds to the nearest, ties to even. mantissa: 24 bits and two bits below them, so its highest bit is 25; sticky: whether bits below
+// these were lost.
 fn round_to_float(sign: u32, mantissa: u32, sticky: u32, exponent: i32) -> f32 {
   var m = mantissa;
   var lost = sticky;
@@ -136,10 +139,10 @@ fn float_to_half(x: f32) -> u32 {
   if (size < 0x38800000u) { return sign | (bitcast<u32>(bitcast<f32>(size) + 0.5) - 0x3f000000u); }  // the sum rounds at 2^-24
   return sign | ((size - 0x38000000u + 0xfffu + ((size >> 13u) & 1u)) >> 13u);
 }
-// As far as a half goes: an infinite value of a token would reach the rows that must not see it, as 0 · infinity.
+// Limits a float to the range of a half: an infinite value would reach the rows that must not see it, as 0 · infinity.
 fn saturated(x: f32) -> f32 { return min(max(x, -65504.0), 65504.0); }
 
-// e^x of x <= 0. Loops of one fused() each: a compiler that inlines eight of them in a row may take minutes.
+// e^x for x <= 0. Each loop has one fused(), because a compiler that inlines eight of them in a row may take minutes.
 fn exp_nonpositive(x: f32) -> f32 {
   let a = max(x, -80.0);
   let n = round(mul(a, constant(0x3fb8aa3bu)));               // 1.44269504

@@ -1,15 +1,16 @@
-// Query heads over chunks of 256 tokens: HEADS that share keys and values, of ROWS that follow each other in a text. An item is a head
-// of a row. A thread has a token, whose keys it reads once for all items; then numbers of the values, which it reads once for its items.
+// Attends with query heads over chunks of 256 tokens. A workgroup has HEADS heads that share keys and values, of ROWS rows that follow
+// each other in a text; an item is one head of one row. First a thread has a token, and reads its key once for all items. Then a thread
+// has some numbers of the values, and reads them once for its items.
 const ITEMS: u32 = HEADS * ROWS;
-const TEAMS: u32 = 256u / DIMS;               // of threads, a number of a value each; the items are dealt out to them
+const TEAMS: u32 = 256u / DIMS;               // teams of threads, to which the items are dealt out; a thread has a number of a value
 const DEALT: u32 = (ITEMS + TEAMS - 1u) / TEAMS;
-var<workgroup> share: array<f32, ITEMS * 256u>;  // of each token its score, then its share
+var<workgroup> share: array<f32, ITEMS * 256u>;  // for each item and token the score, then the share
 var<workgroup> query: array<f32, ITEMS * DIM>;
 var<workgroup> lanes: array<f32, ITEMS * 16u>;
 
 fn block_at(table: u32, token: u32) -> u32 { return u32(lists[table + token / 32u]) * op.block_bytes; }
 
-// What a query and a key say of their distance (DeBERTa, arXiv 2006.03654), or what is added by distance alone.
+// What is added to a score: what query and key say about their distance (DeBERTa, arXiv 2006.03654), or a bias by distance alone.
 fn by_distance(row: u32, head: u32, token: i32) -> f32 {
   let distance = position_of(row) - token;
   if (op.bias != NONE) { return vector(u32(i32(op.bias + head * op.bias_count + op.bias_count / 2u) - distance)); }
@@ -28,7 +29,7 @@ fn tile_of(index: u32) -> Tile {
   return Tile(u32(lists[at]), u32(lists[at + 1u]));
 }
 
-// The tokens that a row sees of all that are stored: from the first to before the end.
+// Which of the stored tokens a row sees: those from `first` to the one before `end`.
 struct Span { first: i32, end: i32 }
 fn span_of(row: u32) -> Span {
   let position = position_of(row);
@@ -204,7 +205,7 @@ fn score_of(row: u32, head: u32, token: u32, product: f32) -> f32 {
   }
 }
 
-// The same where values are numbers of the keys: 16 chains, of the tokens t mod 16, and then their sum.
+// Mixes values as above where they are numbers of the keys: token t is in chain t mod 16, and the 16 chains are then added up.
 fn mix_keys(table: u32, keys_at: u32, keys: Head, d: u32, first: u32, end: u32, shares: u32) -> f32 {
   var lane: array<f32, 16>;
   for (var begin = first; begin < end; begin += 16u) {

@@ -1,27 +1,27 @@
-// What every kernel of a plan has: the step, the lists of its rows, and the memory of the plan.
+// What every kernel of a plan has: the step, the lists of the step's rows, and the memory of the plan.
 struct Batch {
   zero: u32,  // 0, which no compiler knows
   rows: u32,
   logits: u32,
   table_width: u32,
-  chunks: u32,     // of 256 tokens that the row which sees farthest sees
+  chunks: u32,     // how many chunks of 256 tokens the row that sees most tokens sees
   sequences: u32,  // runs of rows that are of one sequence
-  // Where in `lists` each begins.
+  // Where in `lists` each of these lists begins:
   tokens: u32,
   positions: u32,
   types: u32,
-  sequence: u32,       // of each row
+  sequence: u32,       // the sequence of each row
   limits: u32,         // the last position that each row sees
   logit_rows: u32,
-  tables: u32,         // KV blocks of the layers that see all
-  window_tables: u32,  // the places of those with a window
-  segment: u32,        // of each row
-  segments: u32,       // first row, rows, the place of the state before them (-1: none)
+  tables: u32,         // KV blocks for layers that see the whole text
+  window_tables: u32,  // places of KV blocks for layers with a window
+  segment: u32,        // the segment of each row
+  segments: u32,       // the first row, how many rows, the place of the state before them (-1: none)
   stored: u32,         // row, and the place where the state after it goes
   stored_count: u32,
   hidden_from: u32,    // floats; NONE: nothing is hidden
-  angles: u32,         // of each rotation a row of cosines and sines for each row
-  tiles: u32,          // where lists of tiles begin, after it; a tile is a first row and how many of its sequence
+  angles: u32,         // for each rotation, a row of cosines and sines for each row
+  tiles: u32,          // where each list of tiles begins, then these lists; a tile is a first row and how many rows, of one sequence
 }
 const NONE: u32 = 0xffffffffu;
 @group(0) @binding(0) var<uniform> batch: Batch;
@@ -33,7 +33,7 @@ const NONE: u32 = 0xffffffffu;
 @group(0) @binding(6) var<storage, read> weights: array<u32>;       // packed matrices
 @group(0) @binding(7) var<storage, read_write> kept: array<Kept>;   // KV blocks, or states
 
-// Whether a thread's results may be other than the CPU's: kernels that note it end by writing 1 to the first of `floats`.
+// Whether a thread's results may differ from the CPU's. Kernels that note this write 1 to the first of `floats` at their end.
 var<private> hurt: u32;
 fn note_hurt(is_hurt: bool) { hurt |= u32(is_hurt); }
 

@@ -1,4 +1,4 @@
-// Each number's weighted sum over the last tokens of its sequence; the state is the inputs of all these tokens but the newest.
+// Sums each number, weighted, over the last tokens of its sequence. The state has the inputs of all these tokens but the newest.
 struct Op {
   x: u32, x_width: u32, out: u32, out_width: u32, width: u32, taps: u32,
   weight: u32, bias: u32,             // (taps, width), the oldest token's first; NONE: no bias
@@ -6,7 +6,7 @@ struct Op {
   other: u32, other_width: u32, is_second: u32, result: u32, result_width: u32, number: u32,  // see ending.wgsl
 }
 alias Kept = f32;
-// An input of a row of the batch, or of one of those before its sequence's first; back: how many rows before it.
+// The input `back` rows before a row: a row of the batch, or of the state, which has the rows before the sequence's first.
 fn input(row: u32, back: u32, column: u32) -> f32 {
   let segment = batch.segments + 3u * u32(lists[batch.segment + row]);
   let first = u32(lists[segment]);
@@ -16,7 +16,7 @@ fn input(row: u32, back: u32, column: u32) -> f32 {
   let tap = op.taps - 1u + (row - first) - back;  // of the taps - 1 inputs before the sequence's first row
   return kept[u32(place) * op.state_size + op.state + tap * op.width + column];
 }
-// The state after a row. What goes where the state before its sequence is comes last: until then that is read.
+// Stores the state after a row. A state that overwrites the one before the sequence is stored last, because that is read until then.
 fn store(index: u32, column: u32, is_last: bool) {
   let row = u32(lists[batch.stored + 2u * index]);
   let place = lists[batch.stored + 2u * index + 1u];

@@ -1,4 +1,4 @@
-// The whole-number sum of a sub-block: codes of a matrix times those of the quant block of activations that begins at word x.
+// The whole-number sum of a sub-block: codes of a matrix times codes of activations, whose quant block begins at word x.
 fn dot_of(codes_at: u32, x: u32, sub_block: u32, zero_code: i32) -> i32 {
   var sum = 0;
   if (STARTS) { sum = bitcast<i32>(quants[x + minus_at(sub_block)]) << u32(max(OFFSET, 0)); }

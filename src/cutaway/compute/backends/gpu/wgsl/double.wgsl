@@ -1,5 +1,5 @@
-// Numbers of 64 bits in whole-number arithmetic: (low, high). Each result is rounded once, to the nearest, ties to even. No
-// infinities, no NaN, and no denormals: what would be one is 0.
+// Floats of 64 bits, (low, high), computed with whole numbers. Each result is rounded once, to the nearest, ties to even. There are no
+// infinities, no NaN and no denormals: a result that would be a denormal is 0.
 alias Double = vec2<u32>;
 const ZERO = Double(0u, 0u);
 const ONE = Double(0u, 0x3ff00000u);
@@ -114,7 +114,7 @@ fn narrow(x: Double) -> f32 {
   let top = (mantissa.y << 5u) | (mantissa.x >> 27u);  // 26 bits
   return round_to_float(sign, top, select(0u, 1u, (mantissa.x & 0x7ffffffu) != 0u), exponent_of(x) - 896);
 }
-// Greater of two that are no NaN; 0 has no sign.
+// Whether the first of two numbers is greater; neither is NaN, and the sign of 0 does not count.
 fn greater(a: Double, b: Double) -> bool {
   if (is_zero(a) && is_zero(b)) { return false; }
   let negative_a = (a.y & 0x80000000u) != 0u;
@@ -123,7 +123,7 @@ fn greater(a: Double, b: Double) -> bool {
   return select(less64(b, a), less64(a, b), negative_a);
 }
 
-// e^x of x <= 0, clamped at -700; as sampling/fixed_math.py.
+// e^x for x <= 0, where x is clamped to at least -700; sampling/fixed_math.py computes the same.
 fn exp_double(x: Double) -> Double {
   let least = Double(0x00000000u, 0xc085e000u);
   let v = select(x, least, greater(least, x));

@@ -1,4 +1,4 @@
-// Number by number; KIND(x, y) is an expression of native/elementwise.def, whose own number is `number_of_op`.
+// An elementwise op: elementwise(x, y, number) has the expression of its kind in native/elementwise.def.
 struct Op {
   a: u32, a_width: u32, b: u32, b_width: u32, out: u32, out_width: u32, width: u32,
   number: u32,

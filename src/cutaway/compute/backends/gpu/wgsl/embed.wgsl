@@ -1,4 +1,4 @@
-// Rows of a matrix of codes, by what the batch says of each row.
+// Looks up rows of a matrix of codes, by each row's token, position or type.
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let column = at.x * 4u;
   let wanted = row_of(op.list, at.y);

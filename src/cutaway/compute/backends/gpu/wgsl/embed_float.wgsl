@@ -1,4 +1,4 @@
-// Rows of a matrix of floats, by what the batch says of each row.
+// Looks up rows of a matrix of floats, by each row's token, position or type.
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   let wanted = row_of(op.list, at.y);
   if (at.x >= op.columns || wanted < op.first || wanted >= op.last) { return; }

@@ -1,4 +1,5 @@
-// A packed matrix of floats, as native/formats.h lays it out; KIND above all files is one of these. GROUP_COLUMNS: what share a scale.
+// A packed matrix of floats, as native/formats.h lays it out. The constants above all files are KIND, one of the kinds below, and
+// GROUP_COLUMNS, how many columns share a scale.
 const F32 = 0u;
 const F16 = 1u;
 const BF16 = 2u;

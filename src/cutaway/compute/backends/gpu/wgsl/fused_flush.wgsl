@@ -1,4 +1,5 @@
-// To try what hardware does that fuses and flushes denormals (D3D12, Metal, many mobile GPUs): whole numbers between two flushes.
+// For tests: computes like hardware that fuses and flushes denormals (D3D12, Metal, many mobile GPUs), in whole numbers between two
+// flushes.
 fn flush(x: f32) -> f32 {
   let bits = bitcast<u32>(x);
   return bitcast<f32>(select(bits, bits & 0x80000000u, (bits & 0x7f800000u) == 0u) ^ zero());

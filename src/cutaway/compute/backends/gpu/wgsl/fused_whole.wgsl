@@ -1,5 +1,5 @@
 // a · b + c, rounded once, in whole numbers alone: 64 bits in two words (low, high).
-// Shifted right; what falls out below is kept as the lowest bit, as one bit of Berkeley SoftFloat does.
+// Shifts right; if any bit is lost, the lowest bit of the result is set, as Berkeley SoftFloat does it.
 fn shift_right_sticky(v: vec2<u32>, by: u32) -> vec2<u32> {
   if (by == 0u) { return v; }
   if (by >= 64u) { return vec2(select(0u, 1u, (v.x | v.y) != 0u), 0u); }

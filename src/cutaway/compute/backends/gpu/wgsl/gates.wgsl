@@ -1,4 +1,4 @@
-// How much of its state each head of a row keeps, and how much it learns, or how long its step is.
+// Computes for each head of a row how much of its state it keeps, and how much it learns (delta net) or how long its step is (Mamba 2).
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) at: vec3<u32>) {
   if (at.x >= op.heads) { return; }
   let step_size = softplus(add(floats[op.a + at.y * op.a_width + at.x], vector(op.step_weight + at.x)));

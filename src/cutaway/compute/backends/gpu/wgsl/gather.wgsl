@@ -1,4 +1,4 @@
-// The rows whose logits are wanted, side by side.
+// Copies the rows whose logits are wanted, so that they are neighbours.
 struct Op { x: u32, x_width: u32, out: u32, out_width: u32, width: u32 }
 alias Kept = u32;
 @compute @workgroup_size(64) fn main(@builtin(global_invocation_id) at: vec3<u32>) {

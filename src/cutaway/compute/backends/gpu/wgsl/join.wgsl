@@ -1,6 +1,6 @@
-// Of each group the numbers of a row of a, then those of b.
+// Joins rows of a and b group by group: the numbers of a group of a, then those of a group of b.
 struct Op {
-  a: u32, a_width: u32, a_size: u32, b: u32, b_width: u32, b_size: u32,  // size: numbers of a group
+  a: u32, a_width: u32, a_size: u32, b: u32, b_width: u32, b_size: u32,  // size: how many numbers a group has
   out: u32, out_width: u32, width: u32,
 }
 alias Kept = u32;

@@ -1,4 +1,4 @@
-// Keys and values in KV blocks, as native/kv_format.h lays them out. KEYS and VALUES above all files are formats of these.
+// Keys and values in KV blocks, as native/kv_format.h lays them out. The constants KEYS and VALUES above all files are their formats.
 const F16 = 0u;
 const Q8_0 = 1u;
 const Q5_1 = 2u;
@@ -6,7 +6,7 @@ const Q4_0 = 3u;
 
 fn padded(size: u32) -> u32 { return (size + 15u) / 16u * 16u; }
 fn is_packed(format: u32) -> bool { return format >= Q5_1; }
-// Of a head's part of a block with `size` numbers a token: the byte at which the fifth bits, the scales, the minima, the end are.
+// The bytes at which fifth bits, scales, minima and the end are in a head's part of a block, where a token has `size` numbers.
 struct Head { fifth: u32, scales: u32, minima: u32, end: u32 }
 fn head_of(format: u32, size: u32) -> Head {
   let numbers = size * 32u;

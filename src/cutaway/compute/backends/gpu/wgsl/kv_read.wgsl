@@ -1,4 +1,4 @@
-// Numbers of keys and values; at: the byte at which a head's part of a block begins.
+// Reads numbers of keys and values; at: the byte at which a head's part of a block begins.
 alias Kept = u32;
 fn kept_byte(at: u32) -> u32 { return (kept[at >> 2u] >> (8u * (at & 3u))) & 0xffu; }
 fn kept_half(at: u32) -> f32 { return half_to_float((kept[at >> 2u] >> (8u * (at & 2u))) & 0xffffu); }
@@ -9,7 +9,7 @@ fn decode(format: u32, code: u32, scale: f32, minimum_at: u32) -> f32 {
   if (format == Q5_1) { minimum = kept_half(minimum_at); }
   return fused(f32(code), scale, minimum);
 }
-// Keys: of a dimension 32 tokens are neighbours.
+// Keys: the numbers that a block's 32 tokens have in one dimension are neighbours.
 fn key_of(at: u32, head: Head, token: u32, d: u32) -> f32 {
   if (KEYS == F16) { return kept_half(at + (d * 32u + token) * 2u); }
   let half = (d / 32u * 32u + token) * 2u;
@@ -24,7 +24,7 @@ fn key_of(at: u32, head: Head, token: u32, d: u32) -> f32 {
   }
   return decode(KEYS, code, scale, at + head.minima + half);
 }
-// Values: of a token its dimensions are neighbours; size: padded(head_dim).
+// Values: the numbers of one token are neighbours; size: padded(head_dim).
 fn value_of(at: u32, head: Head, size: u32, token: u32, d: u32) -> f32 {
   if (VALUES == F16) { return kept_half(at + (token * size + d) * 2u); }
   let half = (token * ((size + 31u) / 32u) + d / 32u) * 2u;

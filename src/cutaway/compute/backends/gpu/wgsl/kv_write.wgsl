@@ -1,4 +1,4 @@
-// Puts bytes and halves of keys and values where they belong; other rows' may be in the same word.
+// Puts bytes and halves of keys and values where they belong; a word may also have those of other rows.
 alias Kept = atomic<u32>;
 fn put_bits(at: u32, width: u32, bits: u32) {  // at: a byte; width: of the bits
   let shift = 8u * (at & 3u);

@@ -1,8 +1,8 @@
-// Matrices of codes times ROWS rows of activations, 1 to 8: each weight is read once for all of them.
+// Matrices of codes times ROWS rows of activations, 1 to 8: each weight is read once for all rows.
 //
-// A workgroup has WIDE rows of the output: neighbouring panels, or half as many of a gate and the same of its up. Slices of threads
-// make the terms of a stretch of quant blocks, in any order; then a thread for each output adds them to its chain, in the order of k.
-// What a gate and its up become is a quant block, which the workgroup QUANTISES too, for the matrix that reads it next.
+// A workgroup has WIDE outputs of each row: neighbouring panels, or half as many panels of a gate and half as many of its up. Slices of
+// threads make the terms of a stretch of quant blocks, in any order; then a thread for each output adds the output's terms to its chain,
+// in the order of k. If the workgroup QUANTISES, the results of a gate and its up become a quant block for the matrix that reads it next.
 const WIDE: u32 = select(32u, 64u, QUANTISES);
 const SLICES: u32 = 256u / WIDE;
 const STRETCH: u32 = min(32u, 2048u / (WIDE * TERMS * ROWS));  // quant blocks whose terms fit 16 kB, all that a workgroup has

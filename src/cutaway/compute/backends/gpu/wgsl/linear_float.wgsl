@@ -1,5 +1,5 @@
-// Matrices of floats: each output is one chain over all k. A workgroup has 32 outputs by TEAMS * ROWS rows, a thread one output of
-// ROWS rows; all load what these read.
+// Matrices of floats: each output is one chain over all k. A workgroup has 32 outputs by TEAMS * ROWS rows, and a thread has one output
+// of ROWS rows. All threads load what the workgroup reads.
 const STAGED: u32 = 64u;  // columns
 var<workgroup> w: array<f32, STAGED * 32u>;
 var<workgroup> x: array<f32, STAGED * TEAMS * ROWS>;

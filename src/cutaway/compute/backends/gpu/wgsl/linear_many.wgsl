@@ -1,8 +1,8 @@
 // Matrices of codes times many rows of activations, in tiles of 32 outputs by 32 rows.
 //
-// Four quant blocks at a time are unpacked into the workgroup's memory, for all its rows. A thread has the chains of 2 outputs (one
-// row of each of two panels, or of a gate and its up) by 4 rows, each in the order of k. Of a mixture of EXPERTS the rows are items
-// that chose the same one.
+// Four quant blocks at a time are unpacked into the workgroup's memory, for all its rows. A thread has the chains of 2 outputs by 4
+// rows, each in the order of k; the outputs are one row of each of two panels, or of a gate and its up. In a mixture of EXPERTS the
+// rows are items that chose the same expert.
 const STAGED: u32 = 4u;
 var<workgroup> w: array<u32, STAGED * 8u * 32u>;               // codes: block, group, output
 var<workgroup> scales: array<f32, STAGED * SUBS * 32u>;

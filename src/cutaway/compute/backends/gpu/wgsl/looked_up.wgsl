@@ -1,4 +1,4 @@
-// What the two kernels that look up rows have: an op's numbers, and which row is wanted.
+// What the two kernels that look up rows share: an op's numbers, and which row is wanted.
 struct Op {
   list: u32,  // 0: tokens, 1: positions, 2: types
   matrix: u32, panel_words: u32, columns: u32, factor: u32,

@@ -1,4 +1,4 @@
-// The chunks of a row's head, in their order, and the division.
+// Merges the chunks of each head of a row, in the order of the chunks, and divides.
 alias Kept = u32;
 @compute @workgroup_size(64) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   for (var d = thread; d < width_of_value(); d += 64u) {

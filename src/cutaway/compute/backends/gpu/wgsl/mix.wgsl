@@ -1,4 +1,4 @@
-// The results of a row's experts, each times its weight, in the order of rank.
+// Adds up the results of a row's experts, each times its weight, in the order of rank.
 struct Op {
   x: u32, out: u32, out_width: u32, width: u32, used: u32, choices: u32,
   weighs_input: u32,  // whether the weights were applied to what the experts read

@@ -1,4 +1,5 @@
-// RMS norm or layer norm of groups of numbers, or none, to floats, to quant blocks, or to both. A workgroup has a group of a row.
+// Norms groups of numbers by an RMS norm, a layer norm or not at all, and writes floats, quant blocks or both. A workgroup has one
+// group of a row.
 struct Op {
   x: u32, x_width: u32,
   norm: u32,    // 0: none, 1: RMS norm, 2: layer norm
@@ -53,7 +54,7 @@ fn normed(x: f32, i: u32, group: u32) -> f32 {
     }
   }
   if (op.out != NONE) {
-    workgroupBarrier();  // what is normed may be written over itself
+    workgroupBarrier();  // the result may be written over the input
     for (var i = thread; i < op.size; i += 64u) { put(at.y, at.x * op.size + i, normed(floats[x + i], i, at.x)); }
   }
 }

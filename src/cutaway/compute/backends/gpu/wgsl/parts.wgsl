@@ -1,6 +1,6 @@
 // The matrices of a linear op, which lie in `tables` one after the other, and what becomes of a product.
 //
-// Of a mixture of EXPERTS a row of the grid is an item: one of the experts that a row chose. Its matrices are those of the expert.
+// In a mixture of EXPERTS a row of the grid is an item: one expert that a row chose. The item's matrices are those of this expert.
 struct Op {
   x: u32,         // the input's first number, or the first word of its quant blocks
   x_width: u32,   // numbers, or quant blocks, of a row of it
@@ -8,12 +8,12 @@ struct Op {
   panel_words: u32,
   mode: u32,      // STORE, ADD, or GATE of the two matrices
   late: u32,      // whether its rows are those whose logits are wanted
-  parts: u32, count: u32,  // of all, or of an expert
-  choices: u32, used: u32,  // of each row, by rank: the expert and its weight
+  parts: u32, count: u32,  // where the matrices are listed, and how many the op, or each of its experts, has
+  choices: u32, used: u32,  // for each row, by rank: the expert and its weight; and how many experts a row chose
   spread: u32,              // whether all items of a row read the same input, that row's
   weighs: u32,              // whether products are multiplied by the expert's weight
   number: u32,              // of the elementwise op
-  sorted: u32,              // of a mixture: its items by expert; see sort.wgsl
+  sorted: u32,              // for a mixture, the items by expert; see sort.wgsl
   quants: u32, quant_blocks: u32,  // where a gate's quant blocks go, and how many a row has
 }
 alias Kept = u32;
@@ -33,8 +33,8 @@ fn part(index: u32) -> Part {
   let at = op.parts + 8u * index;
   return Part(tables[at], tables[at + 1u], tables[at + 2u], tables[at + 3u], tables[at + 4u], tables[at + 5u], tables[at + 6u], tables[at + 7u]);
 }
-// What one of the sides of workgroup `group` has: neighbouring panels of a matrix, or of a gate and its up half as many of each. The
-// last panels of a matrix may have no neighbour.
+// The panel that one side of workgroup `group` has. Its sides have neighbouring panels of a matrix, or half of them have panels of a
+// gate, and half those of its up. The last panel of a matrix may have no neighbour.
 struct Place { part: u32, panel: u32 }
 fn place_of(group: u32, side: u32, item: u32, sides: u32) -> Place {
   var first = 0u;
@@ -55,13 +55,13 @@ fn rows_of_op() -> u32 {
   if (EXPERTS) { return rows * op.used; }
   return rows;
 }
-// The row of the input that a row of the output is made of.
+// The row of the input from which a row of the output is computed.
 fn input_row(row: u32) -> u32 {
   if (EXPERTS) { return select(row, row / op.used, op.spread != 0u); }
   return row;
 }
 
-// What follows a chain: a factor of all, the expert's weight, and a bias.
+// Finishes a chain with the matrix's factor, the expert's weight, and a bias.
 fn amend(of_part: Part, row_of_matrix: u32, row: u32, sum: f32) -> f32 {
   var y = sum;
   if (of_part.factor != 0x3f800000u) { y = mul(y, number(of_part.factor)); }

@@ -1,4 +1,4 @@
-// A block of 32 activations as 8-bit codes and their step; see ActBlock in native/formats.h.
+// Writes a block of 32 activations as 8-bit codes and their step; see ActBlock in native/formats.h.
 var<private> block_of_32: array<f32, 32>;
 
 fn quantise(to: u32) {

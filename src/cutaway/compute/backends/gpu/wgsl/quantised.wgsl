@@ -1,6 +1,6 @@
-// A packed matrix of codes, as native/formats.h lays it out; a panel is 16 rows of it, begins at a word of `weights`, and its
-// codes are in words of four neighbours of one row. The constants above all files say the format: BITS, SUB, OFFSET, SCALE,
-// MINIMA, SUPER, UNIT, LOOKED_UP and VALUES.
+// A packed matrix of codes, as native/formats.h lays it out. A panel is 16 rows of the matrix and begins at a word of `weights`. A word
+// has four codes that are neighbours in a row. The constants above all files say the format: BITS, SUB, OFFSET, SCALE, MINIMA, SUPER,
+// UNIT, LOOKED_UP and VALUES.
 const HALF = 0u;
 const SHARED = 1u;
 const BYTE = 2u;
@@ -73,9 +73,9 @@ fn minimum_of(panel: u32, block: u32, sub_block: u32, row: u32) -> f32 {
   if (SCALE == HALF) { return half_at(at + 8u, row); }
   return mul(half_at(header_of(panel, block) + 8u, row), f32(byte_at(at + 4u * (SUBS + sub_block), row)));
 }
-// Of groups: the code that stands for 0.
+// The code that stands for 0, in a format whose scales are of groups.
 fn zero_of(panel: u32, block: u32, row: u32) -> i32 { return signed_byte(byte_at(header_of(panel, block) + 16u, row)); }
 
-// Where in a quant block of activations, after its 32 bytes and their step, the sums of all or of a half of it lie.
+// Where the sums of a whole quant block of activations, or of its halves, lie in it; they are after its 32 bytes and the step.
 fn sum_at(sub_block: u32) -> u32 { return select(10u + sub_block, 9u, SUB == 32u); }    // step · sum
 fn minus_at(sub_block: u32) -> u32 { return select(13u + sub_block, 12u, SUB == 32u); }  // -sum

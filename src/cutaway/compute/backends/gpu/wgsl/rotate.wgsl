@@ -1,7 +1,7 @@
-// A rotated copy of each head's numbers.
+// Writes a rotated copy of each head's numbers.
 struct Op {
   x: u32, x_width: u32, out: u32, out_width: u32, heads: u32, head_dim: u32,
-  angles: u32,  // floats of the rotations before this one, of each row
+  angles: u32,  // how many floats the rotations before this one have for each row
   pairs: u32, rotate_half: u32,
 }
 alias Kept = u32;

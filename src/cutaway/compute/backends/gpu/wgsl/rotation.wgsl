@@ -1,6 +1,6 @@
-// Rotary positions: the pairs of a head's numbers, by the cosines and sines that the host computed for the step's rows.
+// Rotary positions: rotates the pairs of a head's numbers by the cosines and sines that the host computed for the step's rows.
 
-// Which two numbers pair i is; from `pairs` on, a number that is not rotated, twice.
+// The two numbers that are pair i; from i = `pairs` on, the same number twice, which is not rotated.
 fn pair(i: u32, pairs: u32, rotate_half: bool) -> vec2<u32> {
   if (i >= pairs) { return vec2(pairs + i); }
   return select(vec2(2u * i, 2u * i + 1u), vec2(i, i + pairs), rotate_half);

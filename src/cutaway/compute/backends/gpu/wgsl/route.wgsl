@@ -1,6 +1,6 @@
 // Which experts a row's scores choose, and with which weights: Mixture.choose of compute/model/mixture.py, in numbers of 64 bits.
 //
-// A workgroup has a row, a thread some of its COUNT experts. What is added up is added by one thread, in the order of the experts.
+// A workgroup has a row, and a thread has some of the COUNT experts. Each sum is computed by one thread, in the order of the experts.
 struct Op {
   scores: u32, scores_width: u32,
   gating: u32,  // SOFTMAX, SIGMOID, SPARSEMIXER
@@ -23,7 +23,7 @@ var<workgroup> whole: Double;
 var<workgroup> chosen: array<u32, COUNT>;
 var<workgroup> group_sum: array<Double, COUNT>;
 
-// The thread's most wanted expert of those that are left; the lowest of equals. COUNT where none is left.
+// The most wanted of the thread's experts that are left; of equals, the one with the lowest number; COUNT if none is left.
 fn most_wanted(thread: u32) -> u32 {
   var found = COUNT;
   for (var i = thread; i < COUNT; i += 64u) {
@@ -36,7 +36,7 @@ fn better(a: u32, b: u32) -> bool {
   if (greater(wanted[a], wanted[b])) { return true; }
   return !greater(wanted[b], wanted[a]) && a < b;
 }
-// The most wanted of all, in best[0].
+// Puts the most wanted of all experts into best[0].
 fn find_best(thread: u32) {
   best[thread] = most_wanted(thread);
   workgroupBarrier();
@@ -71,7 +71,7 @@ fn weigh(thread: u32) {
   workgroupBarrier();
 }
 
-// The groups whose two most wanted experts, or most wanted one, have the largest sums; of others none is wanted.
+// Keeps the groups whose two most wanted experts, or most wanted one, have the largest sums; experts of other groups are not wanted.
 fn keep_groups() {
   let size = COUNT / op.groups;
   for (var g = 0u; g < op.groups; g++) {
@@ -101,7 +101,7 @@ fn put(row: u32, rank: u32, expert: u32, weight: f32) {
   floats[to + 1u] = weight;
 }
 
-// Of the best that is left its share among those that score nearly as much.
+// The share that the best expert left has among the experts left that score nearly as much.
 fn share_of_best(expert: u32) -> f32 {
   let tolerance = Double(op.tolerance_low, op.tolerance_high);
   let peak = widen(score[expert]);

@@ -1,4 +1,4 @@
-// The tokens of a sequence, one after the other. Each column of values is one chain over the keys, in their order.
+// Reads the tokens of a sequence one after the other. Each column of values is one chain over the keys, in the order of the keys.
 @compute @workgroup_size(16) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let column = at.x * 16u + thread;
   let head = at.y;

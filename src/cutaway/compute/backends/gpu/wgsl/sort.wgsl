@@ -1,10 +1,10 @@
-// The items of a mixture by expert, in tiles of at most 32 of one expert, so that a matrix is read once a tile.
+// Sorts the items of a mixture by expert, in tiles of at most 32 items of one expert, so that a tile reads a matrix once.
 //
-// All numbers of the result are whole: the items in order; then of each tile the place of its first, and how many it has.
+// All numbers of the result are whole: the items in order; then for each tile the place of its first item, and how many it has.
 struct Op { choices: u32, sorted: u32, used: u32, late: u32 }
 alias Kept = u32;
 const TILE: u32 = 32u;
-var<workgroup> place: array<u32, COUNT>;  // of each expert: how many items; then where they begin
+var<workgroup> place: array<u32, COUNT>;  // for each expert, how many items it has; then, where these begin
 
 fn expert_of(item: u32) -> u32 { return u32(floats[op.choices + 2u * item]); }
 

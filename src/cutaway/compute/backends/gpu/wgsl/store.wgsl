@@ -1,14 +1,14 @@
-// Rotates a row's queries, and stores its keys, rotated, and its values in their KV block. A head's queries and keys may have an RMS
-// norm before.
+// Rotates a row's queries and keys, and stores its keys and values in their KV block. Before the rotation, each head's query and key
+// may be normed by an RMS norm.
 //
-// A workgroup has one head of a row: of a query, then of a key, then of a value.
+// A workgroup has one head of a row; query heads come first, then key heads, then value heads.
 struct Op {
   q: u32, q_width: u32, k: u32, k_width: u32, v: u32, v_width: u32,
   heads: u32, kv_heads: u32, head_dim: u32,
-  angles: u32,  // floats of the rotations before this one, of each row
+  angles: u32,  // how many floats the rotations before this one have for each row
   pairs: u32, rotate_half: u32,
   block_bytes: u32, keys: u32, values: u32,  // where in a block these begin
-  window: u32,      // whether blocks lie at their places of the layers with a window
+  window: u32,      // whether blocks lie at the places that they have in layers with a window
   rotated: u32, rotated_width: u32,  // where queries go
   q_norm: u32, q_eps: u32, k_norm: u32, k_eps: u32,  // weights of the norms; NONE: none
 }
@@ -67,10 +67,10 @@ fn normalise(weight: u32, eps: u32, thread: u32) {
   else { store_key(block + op.keys + head * keys_head(dim).end, token, dim, thread); }
 }
 
-// Where a head's numbers end within 16, the last is repeated, which changes no smallest and no largest of them.
+// If a head's numbers end within a group of 16, the last is repeated, which changes neither the smallest nor the largest of them.
 fn number_at(i: u32, dim: u32) -> f32 { return saturated(numbers[min(i, dim - 1u)]); }
 
-// The scale and the minimum of the 32 numbers from `first` on, as halves; their codes go to `found`.
+// Returns the scale and the minimum of the 32 numbers from `first` on, as halves; the numbers' codes go to `found`.
 fn encode(format: u32, first: u32, dim: u32) -> vec2<u32> {
   let end = min(first + 32u, padded(dim));
   var most = number_at(first, dim);

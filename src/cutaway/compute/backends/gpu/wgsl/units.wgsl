@@ -1,4 +1,4 @@
-// Queries and keys of length 1, the queries divided by the root of how many numbers they have. A workgroup has one of a row's.
+// Scales queries and keys to length 1, and divides queries by the square root of KEYS. A workgroup has one query or key of a row.
 var<workgroup> lanes: array<f32, 16>;
 @compute @workgroup_size(16) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let x = op.x + at.y * op.x_width + at.x * KEYS;
