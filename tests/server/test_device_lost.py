@@ -17,11 +17,11 @@ from support.served import serve
 BODY = {"prompt": "ab", "max_tokens": 20, "ignore_eos": True, "seed": 1}
 
 
-def test_running_texts_and_later_ones_are_answered_with_503(tiny_path):
+def test_running_texts_and_later_ones_are_answered_with_503(tiny_path, monkeypatch):
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm) as served, httpx.Client(base_url=served.url, timeout=60) as http:
         assert http.get("/health").status_code == 200
-        lose(llm.backend, after=4)
+        lose(llm.backend, 4, monkeypatch)
         streamed = http.post("/v1/completions", json=BODY | {"stream": True}).text.splitlines()
         events = [json.loads(line[6:]) for line in streamed if line.startswith("data: {")]
         assert len(events) > 2
@@ -34,11 +34,11 @@ def test_running_texts_and_later_ones_are_answered_with_503(tiny_path):
             assert http.get(path).status_code == 503, path
 
 
-async def test_a_model_on_demand_is_loaded_again(tiny_path):
+async def test_a_model_on_demand_is_loaded_again(tiny_path, monkeypatch):
     model = LoadedModel.open(tiny_path, Setup(threads=1), progress=False, weights=False)
     async with OnDemandLLM(model, ModelCache(None)) as llm:
         expected = await llm.generate("ab", max_tokens=6, seed=1, ignore_eos=True)
-        lose(model.backend, after=2)
+        lose(model.backend, 2, monkeypatch)
         with pytest.raises(DeviceLostError):
             await llm.generate("ab", max_tokens=6, seed=1, ignore_eos=True)
         again = await llm.generate("ab", max_tokens=6, seed=1, ignore_eos=True)

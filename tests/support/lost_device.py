@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from cutaway.compute.backends import Backend
 from cutaway.errors import DeviceLostError
 
 SENTENCE = "the GPU llvmpipe was lost: load the model again"
 
 
-def lose(backend: Backend, after: int) -> None:
-    """Let a backend run so many more steps."""
+def lose(backend: Backend, after: int, patch: pytest.MonkeyPatch) -> None:
+    """Let a backend run so many more steps, until the patch is undone."""
     run: Callable[..., Any] = backend.run
     left = iter(range(after))
 
@@ -19,4 +21,4 @@ def lose(backend: Backend, after: int) -> None:
             raise DeviceLostError(SENTENCE)
         return run(batch)
 
-    backend.run = run_or_fail  # type: ignore[method-assign]
+    patch.setattr(backend, "run", run_or_fail)

@@ -103,11 +103,11 @@ class InProcess:
     """
 
     def __init__(self, *, tells_deaths: bool = True) -> None:
-        self.tells_deaths, self.models = tells_deaths, list[Killable]()
+        self.tells_deaths, self.members = tells_deaths, list[Killable]()
         self.jobs = list[Job]()
 
     def choose(self, job: Job) -> Killable:
-        alive = [replica for replica in self.models if not replica.dead.is_set()]
+        alive = [replica for replica in self.members if not replica.dead.is_set()]
         for among in ([replica for replica in alive if replica.name not in job.avoid], alive):
             if among:
                 return among[0]
@@ -185,12 +185,12 @@ async def cluster(
     pool = InProcess(tells_deaths=tells_deaths)
     lives = [*kills, *[None] * replicas]
     for model, life in zip(models.take(len(lives)), lives, strict=True):
-        pool.models.append(Killable(AsyncLLM(model), life, ends))
+        pool.members.append(Killable(AsyncLLM(model), life, ends))
     try:
         async with ClusterLLM(models.front, pool, **options) as front:
             yield front, pool
     finally:
-        for replica in pool.models:
+        for replica in pool.members:
             await replica.close()
     left = asyncio.all_tasks() - {asyncio.current_task()}
     assert not left, left

@@ -256,6 +256,8 @@ def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
                     heads = seen[made].reshape(TOKENS, 4, 16).transpose(1, 0, 2)[:, 2:11]
                     exact = as_stored(format, heads)
                     ours_now = np.ascontiguousarray(stored)
+                    if ours is native and format == "f16":  # the reference keeps all bits
+                        exact = exact.astype(np.float16)
                     assert_same_bits(ours_now, exact.astype(stored.dtype))
             elif op.kind == "linear":
                 matrix = op.weights["weight"]

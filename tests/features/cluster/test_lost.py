@@ -46,14 +46,14 @@ async def test_another_replica_runs_a_function_where_one_dies(models):
     async with cluster(models, 2) as (front, replicas):
         asked = asyncio.ensure_future(front.run_blocking(slow_once, "abc"))
         await asyncio.to_thread(BEGUN.wait)
-        await replicas.each[0].kill()
+        await replicas.members[0].kill()
         assert await asked == front.tokenize("abc")
         GO_ON.set()
 
 
 async def test_a_function_fails_where_no_replica_is_left(models):
     async with cluster(models, 1) as (front, replicas):
-        await replicas.each[0].kill()
+        await replicas.members[0].kill()
         with pytest.raises(ReplicaLostError, match="no replica is left; 3 others were lost"):
             await front.run_blocking(slow_once, "abc")
         front.close()
@@ -113,7 +113,7 @@ class SlowQueue:
 @pytest.mark.parametrize("closes", [False, True])
 async def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypatch, closes):
     async with cluster(models, 2, silent_s=inf) as (front, replicas):
-        first, slow = replicas.each[0].replica, SlowQueue(replicas.each[0], monkeypatch)
+        first, slow = replicas.members[0].replica, SlowQueue(replicas.members[0], monkeypatch)
         writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
         await first.leave(within=0)
@@ -121,26 +121,26 @@ async def test_a_replica_leaves_while_it_queues_a_job(models, expected, monkeypa
             await first.close()
         slow.go_on.set()
         assert await writing == expected
-        assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
+        assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.members]
 
 
-async def test_another_replica_continues_where_a_gpu_is_lost(models, expected):
+async def test_another_replica_continues_where_a_gpu_is_lost(models, expected, monkeypatch):
     async with cluster(models, 2) as (front, replicas):
-        lose(replicas.each[0].replica.llm.backend, after=5)
+        lose(replicas.members[0].replica.llm.backend, 5, monkeypatch)
         assert await write(front, LONG) == expected
-        assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.each]
-        assert [one.replica.llm.alive for one in replicas.each] == [False, True]
+        assert [job.replica for job in replicas.jobs] == [one.name for one in replicas.members]
+        assert [one.replica.llm.alive for one in replicas.members] == [False, True]
 
 
 async def test_a_connection_is_lost_while_a_job_is_queued(models, expected, monkeypatch):
     """Nobody could be told of it, or end it."""
     async with cluster(models, 2, silent_s=inf) as (front, replicas):
-        slow = SlowQueue(replicas.each[0], monkeypatch)
+        slow = SlowQueue(replicas.members[0], monkeypatch)
         writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
         await poll_until(lambda: front.exchange.remotes)
         front.exchange.remotes[0].connection.cut()
-        await poll_until(lambda: not replicas.each[0].replica._fronts)
+        await poll_until(lambda: not replicas.members[0].replica._fronts)
         slow.go_on.set()
         assert await writing == expected
         assert len(replicas.jobs) == 2
@@ -157,7 +157,7 @@ async def test_a_replica_that_queues_for_long_is_not_lost(models, expected, monk
     """As one does that compiles a large grammar, and lives."""
     every = often(monkeypatch)
     async with cluster(models, 2, silent_s=8 * every) as (front, replicas):
-        slow = SlowQueue(replicas.each[0], monkeypatch)
+        slow = SlowQueue(replicas.members[0], monkeypatch)
         writing = asyncio.ensure_future(write(front, LONG))
         await slow.asked.wait()
         await asyncio.sleep(25 * every)
@@ -171,7 +171,7 @@ async def test_a_front_that_was_stopped_itself_takes_no_replica_for_silent(model
     how = {"kills": [5], "ends": "stalls", "silent_s": 8 * every}
     async with cluster(models, 1, **how) as (front, replicas):
         texts = await front.submit([PROMPT], front.parse(LONG))
-        await replicas.each[0].replica.ended.wait()
+        await replicas.members[0].replica.ended.wait()
         await asyncio.sleep(2 * every)
         time.sleep(20 * every)
         await asyncio.sleep(3 * every)
@@ -182,7 +182,7 @@ async def test_a_front_that_was_stopped_itself_takes_no_replica_for_silent(model
 async def test_preemptions_of_a_lost_replica_are_still_counted(models, monkeypatch):
     monkeypatch.setattr("cutaway.features.cluster.replica.PULSE_S", 0.01)
     async with cluster(models, 2) as (front, replicas):
-        first, second = replicas.each
+        first, second = replicas.members
         first.replica.llm.engine.engine.scheduler.preemptions = 7
         second.replica.llm.engine.engine.scheduler.preemptions = 2
         await front.generate(PROMPT, max_tokens=1)
@@ -214,7 +214,7 @@ async def test_garbage_may_be_collected_by_any_thread(models):
     async with cluster(models, 1) as (front, replicas):
         held = [await front.submit([PROMPT], front.parse(LONG))]
         await asyncio.to_thread(held.clear)
-        await poll_until(lambda: not (front.exchange.owners or replicas.each[0].replica.jobs))
+        await poll_until(lambda: not (front.exchange.owners or replicas.members[0].replica.jobs))
 
 
 # -- neighbours ------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ async def test_other_bits_end_the_text_and_say_where(models):
         return step._replace(fingerprint=step.fingerprint ^ (step.index == 3))
 
     async with cluster(models, 1, kills=[5]) as (front, replicas):
-        replicas.each[1].replica.edit = edit
+        replicas.members[1].replica.edit = edit
         with pytest.raises(CutawayError, match=r"resume: step 3 is token .* where it was"):
             await front.generate(PROMPT, **LONG)
 
@@ -125,12 +125,12 @@ async def test_other_bits_end_the_text_and_say_where(models):
 async def test_another_model_is_refused(models, tiny_diffusion_path, expected):
     async with cluster(models, 1, kills=[5]) as (front, replicas):
         other = Killable(AsyncLLM(Models(tiny_diffusion_path).take(1)[0]))
-        replicas.each.insert(1, other)
+        replicas.members.insert(1, other)
         texts = await front.submit([PROMPT], front.parse(LONG))
         await texts.finish()
         assert [strip_times(text) for text in texts.generations] == expected
         assert [job.replica for job in replicas.jobs][1] == other.name
-        await replicas.each[2].kill()
+        await replicas.members[2].kill()
         with pytest.raises(CutawayError, match="computes other bits: its weights is"):
             await front.generate(PROMPT, **LONG)
 
@@ -212,10 +212,10 @@ def test_answers_are_scored_once_whoever_scores_them(models, answers, kills):
 async def test_a_text_that_has_begun_waits_for_replicas_that_are_starting(models, expected):
     """All have died at once, and the next one takes seconds to start."""
     async with cluster(models, 1, kills=[5]) as (front, replicas):
-        last = replicas.each.pop()
+        last = replicas.members.pop()
         texts = await front.submit([PROMPT], front.parse(LONG))
-        await replicas.each[0].dead.wait()
-        asyncio.get_running_loop().call_later(0.6, replicas.each.append, last)
+        await replicas.members[0].dead.wait()
+        asyncio.get_running_loop().call_later(0.6, replicas.members.append, last)
         await texts.finish()
         assert [strip_times(text) for text in texts.generations] == expected
         assert texts.route.resumed == 1
@@ -231,7 +231,7 @@ async def test_a_text_fails_where_no_replica_is_left(models, monkeypatch):
 async def test_a_replica_that_shuts_down_hands_its_texts_over(models, expected):
     async with cluster(models, 1, kills=[5], ends="stalls") as (front, replicas):
         texts = await front.submit([PROMPT], front.parse(LONG))
-        leaving = replicas.each[0].replica
+        leaving = replicas.members[0].replica
         await leaving.ended.wait()
         await leaving.leave(within=10)
         assert leaving.jobs == 0
@@ -256,7 +256,7 @@ async def test_a_full_queue_is_an_error_at_first_and_waited_for_later(
     models, expected, monkeypatch
 ):
     async with cluster(models, 1, kills=[5]) as (front, replicas):
-        second, full = replicas.each[1], [0]
+        second, full = replicas.members[1], [0]
 
         async def queue(asked):
             if full[0]:
@@ -279,7 +279,7 @@ async def test_a_full_queue_is_an_error_at_first_and_waited_for_later(
 @pytest.mark.parametrize("forgets", [False, True])
 async def test_whoever_leaves_or_forgets_ends_what_runs(models, forgets, monkeypatch):
     async with cluster(models, 1) as (front, replicas):
-        replica = replicas.each[0].replica
+        replica = replicas.members[0].replica
         paced = Paced(replica.llm.engine.engine, 6, monkeypatch)
         texts = await front.submit([PROMPT], front.parse({**LONG, "n": 3}))
         await texts.read()
@@ -295,7 +295,7 @@ async def test_whoever_leaves_or_forgets_ends_what_runs(models, forgets, monkeyp
 
 async def test_what_a_front_asked_for_ends_with_it(models):
     async with cluster(models, 0, kills=[5], ends="is silent") as (front, replicas):
-        [replica] = replicas.each
+        [replica] = replicas.members
         texts = await front.submit([PROMPT], front.parse(LONG))
         await texts.read()
         front.close()
@@ -311,7 +311,7 @@ async def test_an_engine_that_does_not_answer_is_lost(models, expected, monkeypa
     monkeypatch.setattr("cutaway.features.cluster.replica.PULSE_S", 0.05)
     async with cluster(models, 1, kills=[5], ends="stalls", hung_s=0.3) as (front, replicas):
         texts = await front.submit([PROMPT], front.parse(LONG))
-        hung, go_on = replicas.each[0].replica.llm.engine, threading.Event()
+        hung, go_on = replicas.members[0].replica.llm.engine, threading.Event()
         hung.ask(go_on.wait)
         await texts.finish()
         go_on.set()

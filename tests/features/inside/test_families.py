@@ -192,7 +192,7 @@ def test_what_a_window_hides_is_not_read(folders, name):
     seen = {w: total - w if w else 0 for w in (0, WINDOW)}
     assert look.first_seen == tuple(seen[window] for window in llm.config.windows)
     row = look._row
-    stored = sum(a.nbytes for both in (row.keys, row.values) for a in both.values())
+    stored = 2 * sum(a.size for both in (row.keys, row.values) for a in both.values())  # halves
     assert look.kv_bytes == stored  # heads of 32, or 16, which need no filling up
     for weights, writes, first in zip(look.weights, look.writes, look.first_seen, strict=True):
         assert (weights[:, :first] == 0).all()

@@ -88,7 +88,7 @@ class Report:
     tier: str
     inputs: int = 0
     whole: int = 0
-    refusals: int = 0
+    refused: int = 0
     failed: int = 0
     crashed: int = 0
     sanitizer: int = 0
@@ -100,7 +100,7 @@ class Report:
     @property
     def clean(self) -> bool:
         """Whether every input worked or was refused."""
-        return self.inputs == self.whole + self.refusals
+        return self.inputs == self.whole + self.refused
 
     def to_dict(self) -> dict[str, Any]:
         """Return a value for JSON."""

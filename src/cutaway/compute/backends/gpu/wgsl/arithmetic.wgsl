@@ -187,7 +187,7 @@ fn elu_less_x(x: f32) -> f32 {
   let below = min(x, 0.0);
   return sub(sub(exp_nonpositive(below), 1.0), below);
 }
-fn softcapped(x: f32, cap: f32) -> f32 {
+fn cap_softly(x: f32, cap: f32) -> f32 {
   let t = div(x, cap);
   let e = exp_nonpositive(-2.0 * abs(t));
   let tanh_of_size = div(sub(1.0, e), add(1.0, e));

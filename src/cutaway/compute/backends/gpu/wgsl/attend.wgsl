@@ -47,7 +47,7 @@ fn sees(span: Span, row: u32, sequence: u32, token: i32) -> bool {
 
 fn score_of(row: u32, head: u32, token: u32, product: f32) -> f32 {
   var score = mul(product, number(op.scale));
-  if (op.softcap != 0u) { score = softcapped(score, number(op.softcap)); }
+  if (op.softcap != 0u) { score = cap_softly(score, number(op.softcap)); }
   if (op.bias != NONE || op.related != NONE) { score = add(score, by_distance(row, head, i32(token))); }
   return score;
 }
