@@ -30,10 +30,10 @@ class Piped(ClusterLLM):
         return super().alive and self.behind.alive
 
     async def __aenter__(self):
-        self._pools.models.append(Killable(self.behind))
+        self._pools.members.append(Killable(self.behind))
         return await super().__aenter__()
 
     async def aclose(self):
         await super().aclose()
-        for replica in self._pools.models:
+        for replica in self._pools.members:
             await replica.close()
