@@ -196,13 +196,13 @@ def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
         return pooling, "asked"
     if file_settings.kind == "rank":
         raise InputError(
-            "the model has a head that scores pairs of texts, for rerank: name pooling to have "
+            "the model has a head that scores pairs of texts, for rerank: set pooling to have "
             "vectors of its body"
         )
     if file_settings.kind == TOKENS:
         raise InputError(
             "the model makes a vector for each token, for late interaction: ask for embed_tokens "
-            "or rerank, or name pooling to have one vector of its body"
+            "or rerank, or set pooling to have one vector of its body"
         )
     if file_settings.unsupported:
         raise InputError(

@@ -277,7 +277,7 @@ def test_bits_are_the_same_over_company_threads_tiers_and_files(made, name, each
 
 def test_a_head_says_what_it_cannot_do(made):
     llm = LLM(made("rank-bert")[0])
-    with pytest.raises(InputError, match="for rerank: name pooling to have vectors of its body"):
+    with pytest.raises(InputError, match="for rerank: set pooling to have vectors of its body"):
         llm.embed("a")
     assert llm.embed("a", "mean").vectors.shape == (1, 64)
     with pytest.raises(InputError, match="no head that predicts tokens"):

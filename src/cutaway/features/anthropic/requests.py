@@ -298,7 +298,7 @@ def _system(content: Texts | None) -> str:
 
 
 def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return one message. Its texts are joined: only blocks of other kinds were between them."""
+    """Return one message. Its texts are joined, since only blocks of other kinds lie between."""
     texts = [block.text for block in blocks if isinstance(block, TextBlock)]
     thoughts = [block.thinking for block in blocks if isinstance(block, ThoughtBlock)]
     calls = [_call(block) for block in blocks if isinstance(block, CallBlock)]

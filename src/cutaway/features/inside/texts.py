@@ -49,7 +49,7 @@ class TextAttention:
 def text_attention(
     llm: LLM, first: str, second: str, *, prompt: str | None = None, adapter: str = ""
 ) -> tuple[TextAttention, ...]:
-    """Attention in the two texts that ``LLM.near`` has the model read, or in one that joins both.
+    """Attention in the two texts that ``LLM.near`` compares, or in one text that joins both.
 
     A weight is not an effect: a token with much attention may not matter. Raises InputError for a
     reranker that answers yes or no (``inside`` shows its steps), and for more than 512 tokens.
