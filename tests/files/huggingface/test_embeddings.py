@@ -220,7 +220,7 @@ def test_where_no_file_says_how(folder, tiny_path):
 )
 def test_what_is_not_supported_is_said_when_vectors_are_wanted(folder, given, what):
     llm = LLM(sentences(folder, **given))
-    with pytest.raises(InputError, match=f"ask for {what}.*, which is not supported: name pooling"):
+    with pytest.raises(InputError, match=f"ask for {what}.*, which is not supported: set pooling"):
         llm.embed("a")
     assert llm.embed("a", "mean").says[0] == "asked"
 
