@@ -206,7 +206,7 @@ def _pooling(llm: "BaseLLM", pooling: str | None) -> tuple[str, str]:
         )
     if file_settings.unsupported:
         raise InputError(
-            f"the model's files ask for {file_settings.unsupported}, which is not supported: name "
+            f"the model's files ask for {file_settings.unsupported}, which is not supported: set "
             "pooling to have vectors without it"
         )
     return (
