@@ -186,24 +186,9 @@ def load(
             kv=kv, offload=offload, on_progress=on_progress,
         )  # fmt: skip
     if name == "gpu":
-        from cutaway.compute.backends.gpu import GpuBackend
-        from cutaway.compute.backends.gpu.check import check
-        from cutaway.compute.backends.gpu.recheck import Recheck, recheck_interval
-
         _check_gpu(offload)
-        interval = recheck_interval()
-        device = beside.device if isinstance(beside, GpuBackend) else None
-        backend = GpuBackend(
-            graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv,
-            on_progress=on_progress, device=device,
-        )  # fmt: skip
-        check(backend, graph, file)
-        if interval:
-            cpu = load(
-                "cpu", graph, file, kv_blocks=kv_blocks, context=context, threads=threads, kv=kv
-            )
-            backend.recheck = Recheck(backend, cpu, graph, interval)
-        return backend
+        sizes = {"kv_blocks": kv_blocks, "context": context, "threads": threads, "kv": kv}
+        return _load_gpu(graph, file, sizes, beside, on_progress)
     if name != "reference":
         raise InputError("backend", f" must be one of {', '.join(BACKENDS)}, not {shown(name)}")
     _check_reference(threads, offload)
@@ -211,6 +196,27 @@ def load(
 
     weights = {tensor: file.dequantize_scaled(tensor) for tensor in file.tensors}
     return ReferenceBackend(graph, weights, kv_blocks, kv)
+
+
+def _load_gpu(
+    graph: Graph,
+    file: ModelFile,
+    sizes: dict[str, Any],
+    beside: Backend | None,
+    on_progress: Callable[[int], None],
+) -> Backend:
+    """Load a model onto a GPU, and check its kernels; sizes: arguments of ``load``, by name."""
+    from cutaway.compute.backends.gpu import GpuBackend
+    from cutaway.compute.backends.gpu.check import check
+    from cutaway.compute.backends.gpu.recheck import Recheck, recheck_interval
+
+    interval = recheck_interval()
+    device = beside.device if isinstance(beside, GpuBackend) else None
+    backend = GpuBackend(graph, file, on_progress=on_progress, device=device, **sizes)
+    check(backend, graph, file)
+    if interval:
+        backend.recheck = Recheck(backend, load("cpu", graph, file, **sizes), graph, interval)
+    return backend
 
 
 def _warn_of_reference() -> None:

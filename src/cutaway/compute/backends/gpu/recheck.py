@@ -36,13 +36,8 @@ class Recheck:
 
     def __init__(self, gpu: GpuSteps, cpu: Backend, graph: Graph, interval: int) -> None:
         self.program = gpu.program  # a twin, such as a backend with an adapter, has another program
-        self._gpu, self._cpu, self._graph, self._interval, self._steps = (
-            gpu,
-            cpu,
-            graph,
-            interval,
-            0,
-        )
+        self._gpu, self._cpu, self._graph = gpu, cpu, graph
+        self._interval, self._steps = interval, 0
 
     def run(self, batch: Batch) -> Logits:
         """Run a step. CutawayError if it is computed again and a bit differs."""
