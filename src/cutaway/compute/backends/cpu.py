@@ -21,16 +21,13 @@ from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Bytes, put
 from cutaway.compute.backends.layout import DRAFT_STATES
-from cutaway.compute.backends.packed import PackedBackend, kv_layout
+from cutaway.compute.backends.packed import PackedBackend
 from cutaway.compute.calls import Floats, plain
-from cutaway.compute.lowering import matrix_shapes, read_vectors
-from cutaway.compute.lowering.compile import spell_out_orders
+from cutaway.compute.lowering import matrix_shapes
 from cutaway.compute.lowering.emit import Emitter
 from cutaway.compute.lowering.packing import (
-    PackedWeights,
     Shapes,
     pack_matrices,
-    read_stored,
     reads_of,
 )
 from cutaway.compute.model import Graph
@@ -120,13 +117,8 @@ class CpuBackend(PackedBackend):
             with offload.open(reads) as disk:
                 matrices = pack_matrices(shapes, file, self.pool, on_progress, disk)
             self._resident = offload.room, reads.kept_share(offload.room)
-        self._weights = PackedWeights(matrices, read_vectors(graph, file), read_stored(graph, file))
-        self._orders, self._after = graph.orders, graph.pooled_graph()
-        self._graph = spell_out_orders(
-            graph.body() if self._after else graph, self._weights.vectors
-        )
+        self._set_graph(graph, file, matrices)
         self._add_ops(self._runner)
-        self.kv = kv_layout(graph, kv)
 
     @property
     def _sampler_tier(self) -> str:

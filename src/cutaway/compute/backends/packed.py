@@ -76,6 +76,14 @@ class PackedBackend:
         """See ``Backend``."""
         raise NotImplementedError
 
+    def _set_graph(self, graph: Graph, file: ModelFile, matrices: Mapping[Slice, Any]) -> None:
+        """Set the graph to run, and its weights: packed matrices, and the others from the file."""
+        vectors = read_vectors(graph, file)
+        self._weights = PackedWeights(matrices, vectors, read_stored(graph, file))
+        self._orders, self._after = graph.orders, graph.pooled_graph()
+        self._graph = spell_out_orders(graph.body() if self._after else graph, vectors)
+        self.kv = kv_layout(graph, self.kv_format)
+
     # -- other backends over the same weights --------------------------------------------------
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:

@@ -23,12 +23,11 @@ from cutaway.compute.backends.gpu.recheck import Recheck
 from cutaway.compute.backends.gpu.run import DeviceRunner
 from cutaway.compute.backends.gpu.weights import DeviceWeights, PackedMatrix
 from cutaway.compute.backends.layout import DRAFT_STATES
-from cutaway.compute.backends.packed import PackedBackend, kv_layout
+from cutaway.compute.backends.packed import PackedBackend
 from cutaway.compute.calls import Call, Floats
-from cutaway.compute.lowering import matrix_shapes, read_vectors
-from cutaway.compute.lowering.compile import spell_out_orders
+from cutaway.compute.lowering import matrix_shapes
 from cutaway.compute.lowering.emit import Emitter
-from cutaway.compute.lowering.packing import PackedWeights, Shapes, read_stored
+from cutaway.compute.lowering.packing import Shapes
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 from cutaway.files.weights import ModelFile
@@ -63,12 +62,8 @@ class GpuBackend(PackedBackend):
         self.tier = f"webgpu {self.device.fused}"
         self._panels = DeviceWeights(self.device)
         self._panels.add(matrix_shapes(graph), file, self.pool, on_progress)
-        vectors, stored = read_vectors(graph, file), read_stored(graph, file)
-        self._weights = PackedWeights(self._panels.matrices, vectors, stored)
-        self._orders, self._after = graph.orders, graph.pooled_graph()
-        self._graph = spell_out_orders(graph.body() if self._after else graph, vectors)
+        self._set_graph(graph, file, self._panels.matrices)
         self._start(own_memory=True)
-        self.kv = kv_layout(graph, kv)
         self.recheck: Recheck | None = None
 
     def run(self, batch: Batch) -> Logits:
