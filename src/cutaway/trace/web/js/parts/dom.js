@@ -34,6 +34,10 @@ export function svg(name, attributes = {}, ...children) {
   return element;
 }
 
+/** @param {import("../drawings/marks.js").Mark} mark @returns {SVGElement} a drawing, or a piece of one, as elements */
+export const drawn = ({ name, attributes, children }) => svg(/** @type {"g"} */ (name), attributes,
+  ...children.map((child) => (typeof child === "string" ? child : drawn(child))));
+
 /** @param {Element} element @param {Child[]} children instead of those that it has */
 export function replace(element, ...children) {
   element.replaceChildren();
