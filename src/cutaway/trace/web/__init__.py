@@ -4,8 +4,9 @@ The viewer contains traces, and the style and the script that show them; it fetc
 
 The modules in js/: state/ has the store and the requests to a server, figures/ computes from a
 trace, drawings/ turns figures into marks, parts/ has views of a trace (each depends on the store
-alone), compose/ the form of a request, lessons/ the lessons on a text, app/ the pages made of these, local/ the model in the page,
-which state/api.js asks instead of a server. No build step is needed.
+alone), compose/ the form of a request, lessons/ the lessons on a text, app/ the pages made of
+these, local/ the model in the page, which state/api.js asks instead of a server. No build step is
+needed.
 
 Knows the few forms in which cutaway's modules import and export, and the content security policy,
 which has the hashes of style and script.
