@@ -13,6 +13,8 @@ from cutaway.features.evidence.receipt_check import check_all
 from cutaway.rerun import replay
 from cutaway.trace import Trace
 from cutaway.trace.write import end_of
+from support.adapters import adapter_of
+from support.random_llama import write_tiny_llama
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,34 @@ def test_other_bits_are_refused_and_the_tensor_is_named(pair, device, monkeypatc
     monkeypatch.setattr("cutaway.compute.backends.gpu.open_device", lambda *_: device)
     with pytest.raises(CutawayError, match=r"computes other bits than the CPU in .*\(linear\)"):
         LLM("toy-writer", backend="gpu", threads=1, context=512)
+
+
+def test_kernels_that_an_adapter_brings_are_checked_while_a_text_goes_on(
+    device, monkeypatch, tmp_path
+):
+    """The model has no matrix of floats, and the adapter's matrices are of floats."""
+    monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path))
+    monkeypatch.setattr("cutaway.compute.backends.gpu.open_device", lambda *_: device)
+    path = write_tiny_llama(tmp_path / "plain.gguf", format="Q8_0", head_dim=32)
+    adapter = adapter_of(path, tmp_path / "adapter.gguf")
+    prompt, options = list(range(5, 45)), {"max_tokens": 9, "seed": 3, "ignore_eos": True}
+    with LLM(path, threads=1, progress=False) as cpu:
+        expected = cpu.generate(prompt, **options).fingerprint
+    llm = LLM(path, backend="gpu", threads=1, progress=False)
+    stream, text = llm.stream(prompt, **options), shaders.text
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(device, "_pipelines", {})
+        patch.setattr(
+            "cutaway.compute.backends.gpu.shaders.text",
+            lambda kernel, *way: text(kernel, *way).replace("row, sum[r])", "row, 1.1 * sum[r])")
+            if kernel.name == "linear_float" else text(kernel, *way),
+        )  # fmt: skip
+        with pytest.raises(CutawayError, match=r"computes other bits than the CPU in .*\(linear"):
+            llm.load_adapter("poet", adapter)
+    next(stream)
+    llm.load_adapter("poet", adapter)
+    assert stream.finish().fingerprint == expected
 
 
 def test_what_the_gpu_has_not_is_refused(tmp_path):

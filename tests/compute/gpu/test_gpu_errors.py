@@ -1,5 +1,6 @@
 """What a GPU cannot do is one sentence: no device, too little memory, a device that is lost."""
 
+import re
 import sys
 
 import numpy as np
@@ -9,9 +10,11 @@ from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.compute import backends
 from cutaway.compute.backends.gpu import adapters as devices
+from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.adapters import open_device
-from cutaway.compute.backends.gpu.device import Device
+from cutaway.compute.backends.gpu.device import WORKGROUP_BYTES, Device
 from cutaway.compute.backends.gpu.memory import Sparse
+from cutaway.compute.backends.gpu.shaders import Kernel
 from cutaway.errors import CutawayError, DeviceLostError, OutOfMemoryError
 
 wgpu = pytest.importorskip("wgpu", reason="needs wgpu: pip install '.[gpu]'")
@@ -203,3 +206,20 @@ def test_an_invalid_call_is_a_bug_and_its_error_is_not_hidden(device):
     with pytest.raises(wgpu.GPUValidationError):
         device.copy([(device.storage(64), 0, device.storage(64), 0, 4096)])
     assert not device.is_lost()
+
+
+SIZES = {"f32": 4, "u32": 4, "vec2<f32>": 8, "Double": 8}
+
+
+def test_kernels_of_512_experts_fit_into_the_memory_of_a_workgroup():
+    """The most of any model of today; browsers refuse a kernel with more, and wgpu does not."""
+    for name in ("route", "sort"):
+        constants = {"COUNT": 512, "GROUPS": 8}
+        text = shaders.text(Kernel(name, tuple((k, f"{n}u") for k, n in constants.items())), "f64")
+        nbytes = 0
+        for kind, count in re.findall(
+            r"var<workgroup> \w+: (?:array<)?([\w<>]+?)(?:, (\w+)>)?;", text
+        ):
+            number = count.removesuffix("u")
+            nbytes += SIZES[kind] * (constants.get(number) or int(number or 1))
+        assert 2048 <= nbytes <= WORKGROUP_BYTES, name

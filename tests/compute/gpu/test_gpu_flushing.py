@@ -18,6 +18,7 @@ from cutaway.compute.loading.setup import Setup
 from support import random_models
 from support.gpu_plans import assert_same, rows_apart, run_both
 from support.native_plans import table
+from support.random_qwen35 import write_tiny_qwen35
 
 STEPS = (20, 1, 2, 40, 1)
 FAMILIES = (
@@ -92,6 +93,17 @@ def test_steps_of_both_follow_each_other(flushing, monkeypatch, name, tmp_path):
         assert cpu.run(batch).tobytes() == gpu.run(batch).tobytes(), f"{count} rows at {start}"
         start += count
     assert len(again) == 3
+
+
+def test_a_batch_that_names_no_position_is_refused_before_states_are_read(flushing, tmp_path):
+    model = LoadedModel.open(
+        str(write_tiny_qwen35(tmp_path / "states.gguf")), Setup(), weights=False
+    )
+    with model.open_file() as file:
+        gpu = GpuBackend(model.graph, file, device=flushing, kv_blocks=4, context=64, threads=1)
+    zero, table = np.zeros(1, np.int32), np.zeros((1, 1), np.int32)
+    with pytest.raises(ValueError, match="batch: a position is outside"):
+        gpu.run(Batch(zero, zero + 40, zero, table, zero))
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.errors import CutawayError
+from support.adapters import adapter_of
 from support.random_llama import VOCAB, write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
 
@@ -42,6 +43,19 @@ def test_texts_stay_the_same_and_one_step_in_n_is_computed_again(path, monkeypat
     runs = count_runs(llm)
     assert [text.fingerprint for text in llm.generate(PROMPTS, **HOW)] == expected
     assert len(runs) == llm.engine.steps // 2 > 3
+
+
+def test_steps_with_an_adapter_are_computed_again_with_it(tmp_path, monkeypatch):
+    path = write_tiny_llama(tmp_path / "plain.gguf", format="Q8_0", head_dim=32)
+    poet = {"adapters": {"poet": str(adapter_of(path, tmp_path / "adapter.gguf"))}}
+    with LLM(path, threads=1, progress=False, **poet) as cpu:
+        expected = cpu.generate(PROMPTS[0], adapter="poet", **HOW).fingerprint
+    monkeypatch.setenv("CUTAWAY_GPU_RECHECK", "1")
+    llm = LLM(path, backend="gpu", threads=1, progress=False, **poet)
+    adapted = llm.with_adapter("poet")
+    runs = count_runs(adapted)
+    assert llm.generate(PROMPTS[0], adapter="poet", **HOW).fingerprint == expected
+    assert len(runs) == llm.engine.steps == HOW["max_tokens"]
 
 
 def test_a_difference_ends_the_text_and_names_the_tensor(path, monkeypatch):

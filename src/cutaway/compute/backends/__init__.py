@@ -207,13 +207,13 @@ def _load_gpu(
 ) -> Backend:
     """Load a model onto a GPU, and check its kernels; sizes: arguments of ``load``, by name."""
     from cutaway.compute.backends.gpu import GpuBackend
-    from cutaway.compute.backends.gpu.check import check
+    from cutaway.compute.backends.gpu.check import check, load_cpu
     from cutaway.compute.backends.gpu.recheck import Recheck, recheck_interval
 
     interval = recheck_interval()
     device = beside.device if isinstance(beside, GpuBackend) else None
     backend = GpuBackend(graph, file, on_progress=on_progress, device=device, **sizes)
-    check(backend, graph, file)
+    check(backend, graph, lambda: load_cpu(backend, graph, file))
     if interval:
         backend.recheck = Recheck(backend, load("cpu", graph, file, **sizes), graph, interval)
     return backend

@@ -12,7 +12,7 @@ is kept.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Bytes, put
-from cutaway.compute.backends.layout import DRAFT_STATES
+from cutaway.compute.backends.layout import DRAFT_STATES, KV_BLOCK
 from cutaway.compute.backends.packed import PackedBackend
 from cutaway.compute.calls import Floats, plain
 from cutaway.compute.lowering import matrix_shapes
@@ -119,6 +119,25 @@ class CpuBackend(PackedBackend):
             self._resident = offload.room, reads.kept_share(offload.room)
         self._set_graph(graph, file, matrices)
         self._add_ops(self._runner)
+
+    @classmethod
+    def beside(
+        cls, other: PackedBackend, matrices: Mapping[Slice, _native.Packed], context: int
+    ) -> Self:
+        """Return a backend of another one's graph, with its threads, for one text of this context.
+
+        matrices: the other backend's, on the CPU
+        """
+        backend = cls.__new__(cls)
+        backend._context, backend.kv_blocks = context, -(-context // KV_BLOCK)
+        backend.kv_format, backend.kv = other.kv_format, other.kv
+        backend.pool, backend.threads = other.pool, other.pool.threads
+        backend._graph, backend._after, backend._orders = other._graph, other._after, other._orders
+        backend._weights = other._weights._replace(matrices=matrices)
+        backend._resident = None
+        backend._start(own_memory=True)
+        backend.tier = backend._runner.tier
+        return backend
 
     @property
     def _sampler_tier(self) -> str:

@@ -6,7 +6,8 @@ logits that are copied back.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Logits
 from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.compute.backends.gpu.batches import Bounds
+from cutaway.compute.backends.gpu.check import check, room_for_steps, unchecked_kernels
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.memory import make_memory
@@ -64,17 +66,35 @@ class GpuBackend(PackedBackend):
         self._panels.add(matrix_shapes(graph), file, self.pool, on_progress)
         self._set_graph(graph, file, self._panels.matrices)
         self._start(own_memory=True)
-        self.recheck: Recheck | None = None
 
     def run(self, batch: Batch) -> Logits:
         """See ``Backend``; some steps may be computed again on the CPU and compared."""
-        if self.recheck is None or self.recheck.program is not self.program:
+        if self.recheck is None:
             return self.run_once(batch)
         return self.recheck.run(batch)
 
     def run_once(self, batch: Batch) -> Logits:
         """Run a step as ``run`` does, but on the GPU alone."""
         return super().run(batch)
+
+    def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
+        """See ``Backend``. CutawayError if the adapter's kernels have other bits than the CPU."""
+        twin = super().with_adapter(graph, file)
+        if unchecked_kernels(twin, twin._graph):
+            twin._check_beside_texts()
+        if self.recheck is not None:
+            twin.recheck = self.recheck.with_adapter(twin, graph, file)
+        return twin
+
+    def _check_beside_texts(self) -> None:
+        """Check the kernels in KV blocks of their own, since texts may use those of the model."""
+        from cutaway.compute.backends.cpu import CpuBackend
+
+        twin = copy(self)
+        twin._panels = self._panels.share(self._panels.matrices)
+        twin._start(own_memory=True)
+        room = room_for_steps(twin)
+        check(twin, self._graph, lambda: CpuBackend.beside(twin, twin._panels.read_all(), room))
 
     @property
     def program(self) -> Program:
@@ -115,6 +135,7 @@ class GpuBackend(PackedBackend):
         return FlushingRunner(self.device, program, stored, plan, cpu)
 
     def _start(self, *, own_memory: bool) -> None:
+        self.recheck: Recheck | None = None  # that of another graph does not fit this one
         plan = self._weights.lower(self._graph, self.context).calls
         if own_memory:
             self._memory = make_memory(

@@ -6,7 +6,7 @@ kernel by kernel what it fuses.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -46,15 +46,21 @@ class DeviceBackend(Backend, Protocol):
         ...
 
 
-def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
+def unchecked_kernels(backend: DeviceBackend, graph: Graph) -> set[str]:
+    """Return a hash of each kernel that was not yet right on this device; none for no tokens."""
+    embeds = any(isinstance(op, EmbedTokens) for op in graph.ops)
+    return _kernels(backend, graph) - _checked_before(backend.device) if embeds else set()
+
+
+def check(backend: DeviceBackend, graph: Graph, open_cpu: Callable[[], Backend]) -> None:
     """Run short texts on GPU and CPU. CutawayError names the first tensor with a bit that differs.
 
     Nothing is run if the same kernels were right on this device before, or if no op embeds tokens.
     """
-    earlier, kernels = _checked_before(backend.device), _kernels(backend, graph)
-    if kernels <= earlier or not any(isinstance(op, EmbedTokens) for op in graph.ops):
+    kernels = unchecked_kernels(backend, graph)
+    if not kernels:
         return
-    cpu = load_cpu(backend, graph, file)
+    cpu = open_cpu()
     for batch in batches(graph, room_for_steps(backend)):
         if _differs(cpu, backend, batch):
             tensor = first_difference(cpu, backend, graph, batch)
@@ -62,7 +68,7 @@ def check(backend: DeviceBackend, graph: Graph, file: ModelFile) -> None:
                 f"the GPU {backend.device.name} computes other bits than the CPU in {tensor} of "
                 "this model: take another backend, and report these names, please"
             )
-    _note(backend.device, earlier | kernels)
+    _note(backend.device, kernels)
 
 
 def room_for_steps(backend: DeviceBackend) -> int:
@@ -153,7 +159,7 @@ def _note(device: Device, hashes: set[str]) -> None:
         devices = json.loads(path.read_text())
     except (OSError, ValueError):
         devices = {}
-    devices[device.identity] = sorted(hashes)
+    devices[device.identity] = sorted({*devices.get(device.identity, ()), *hashes})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(devices))

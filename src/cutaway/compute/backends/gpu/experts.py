@@ -110,11 +110,12 @@ def _add_route(program: Program, call: calls.ExpertsCall, choices: At) -> None:
     numbers = program.view("scores", call.arguments.scores) | {
         "gating": _GATINGS.index(choice.gating), "used": choice.used,
         "normed": int(choice.normed), "scale": float_bits(choice.scale),
-        "groups": choice.groups, "used_groups": choice.used_groups,
-        "best_of_group": choice.best_of_group, "tolerance_low": int(low),
-        "tolerance_high": int(high), "bias": program.add_table(choice.bias), "choices": choices,
+        "used_groups": choice.used_groups, "best_of_group": choice.best_of_group,
+        "tolerance_low": int(low), "tolerance_high": int(high),
+        "bias": program.add_table(choice.bias), "choices": choices,
     }  # fmt: skip
-    kernel = Kernel("route", (("COUNT", f"{len(call.experts)}u"),))
+    counts = ("COUNT", f"{len(call.experts)}u"), ("GROUPS", f"{max(choice.groups, 1)}u")
+    kernel = Kernel("route", counts)
     program.add(kernel, numbers, Grid(1, late=call.arguments.late))
 
 

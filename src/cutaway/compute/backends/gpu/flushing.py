@@ -17,7 +17,6 @@ from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.launches import StepSize
 from cutaway.compute.backends.gpu.program import Program
 from cutaway.compute.backends.gpu.run import DeviceRunner
-from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.calls import Call, Floats
 from cutaway.errors import CutawayError
@@ -41,12 +40,10 @@ class FlushingRunner(DeviceRunner):
         super().__init__(device, program, tables)
         self._plan, self._cpu = plan, cpu
         self._is_ready = self._is_on_cpu = False
+        self._states: States = {}
 
     def run(self, batch: Batch, first: int = 0, last: int | None = None) -> Logits:
         """See ``DeviceRunner``. CutawayError if a part of a step, run between edits, is hurt."""
-        states: States = {}
-        if first == 0:
-            states, self._is_on_cpu = self._states_before(batch), False
         logits = super().run(batch, first, last)
         if not len(batch.tokens) or not self._is_hurt():
             return logits
@@ -55,10 +52,11 @@ class FlushingRunner(DeviceRunner):
                 f"the GPU {self._device.name} takes numbers below 1e-38 for 0, and this step has "
                 "such numbers: edit it with another backend"
             )
-        return self._run_again(batch, states)
+        return self._run_again(batch, self._states)
 
     def _write_step(self, batch: Batch) -> StepSize:
         size = super()._write_step(batch)
+        self._states, self._is_on_cpu = self._states_before(batch), False
         self._device.write(self.floats, 0, np.zeros(1, np.float32))
         return size
 
@@ -75,8 +73,8 @@ class FlushingRunner(DeviceRunner):
 
     def _run_again(self, batch: Batch, states: States) -> Logits:
         if not self._is_ready:
-            matrices = matrices_on_cpu(self.program.weights)
-            self._cpu.add(calls.plain(self._plan), matrices, [*self._stored_tables])
+            matrices = self.program.weights.read_all()
+            self._cpu.add(calls.plain(self._plan), [*matrices.values()], [*self._stored_tables])
             self._is_ready = True
         plan, memory = self._cpu, self.program.memory
         blocks, targets = self._blocks(batch)
@@ -123,21 +121,6 @@ class FlushingRunner(DeviceRunner):
         ends = [segment.first + segment.rows - 1 for segment in segments_of(batch)]
         tables, positions = batch.block_tables, batch.positions
         return [int(tables[batch.sequences[row], positions[row] // KV_BLOCK]) for row in ends]
-
-
-def matrices_on_cpu(weights: DeviceWeights) -> list[_native.Packed]:
-    """Return a device's matrices on the CPU, in order; read back those that are not yet there."""
-    lacking = {part: m for part, m in weights.matrices.items() if part not in weights.on_cpu}
-    sizes = [_native.packed_bytes(m.format, m.rows, m.cols) for m in lacking.values()]
-    arena = _native.Arena(sum(sizes))
-    for part, m in lacking.items():
-        packed = arena.reserve(m.format, m.rows, m.cols, m.factor)
-        for piece in m.pieces:
-            nbytes = 4 * piece.count * m.panel_words
-            panels = weights.device.read(weights.buffers[piece.buffer], 4 * piece.word, nbytes)
-            _native.fill_panels(packed, 4 * piece.first * m.panel_words, panels)
-        weights.on_cpu[part] = packed
-    return [weights.on_cpu[part] for part in weights.matrices]
 
 
 def _release_pairs(numbers: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

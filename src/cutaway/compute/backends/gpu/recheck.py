@@ -11,6 +11,7 @@ from cutaway.compute.backends.gpu.batches import blocks_of, slots_before
 from cutaway.compute.backends.gpu.check import DeviceBackend, first_difference
 from cutaway.compute.model import Graph
 from cutaway.errors import CutawayError, InputError
+from cutaway.files.weights import ModelFile
 
 _NAME = "CUTAWAY_GPU_RECHECK"
 
@@ -35,9 +36,12 @@ class Recheck:
     """The same model on the CPU, with memory for the same KV blocks."""
 
     def __init__(self, gpu: GpuSteps, cpu: Backend, graph: Graph, interval: int) -> None:
-        self.program = gpu.program  # a twin, such as a backend with an adapter, has another program
         self._gpu, self._cpu, self._graph = gpu, cpu, graph
         self._interval, self._steps = interval, 0
+
+    def with_adapter(self, gpu: GpuSteps, graph: Graph, file: ModelFile) -> "Recheck":
+        """Return what computes steps of ``gpu``, this model with an adapter, again."""
+        return Recheck(gpu, self._cpu.with_adapter(graph, file), graph, self._interval)
 
     def run(self, batch: Batch) -> Logits:
         """Run a step. CutawayError if it is computed again and a bit differs."""

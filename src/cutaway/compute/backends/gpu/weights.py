@@ -51,7 +51,7 @@ class PackedMatrix(NamedTuple):
 class DeviceWeights:
     """A model's packed matrices; a key is a tensor, and the rows of the tensor that an op reads.
 
-    on_cpu  matrices that were read back, for steps that the CPU computes again
+    on_cpu  matrices that were read back, for what the CPU computes again
     """
 
     def __init__(self, device: Device) -> None:
@@ -76,6 +76,20 @@ class DeviceWeights:
         ]
         panels = np.concatenate(pieces)
         return _native.decode_panels(m.format, panels, first, last, m.cols, m.factor)
+
+    def read_all(self) -> Mapping[Slice, _native.Packed]:
+        """Return all matrices on the CPU, in order; those that are not there yet are read back."""
+        lacking = {part: m for part, m in self.matrices.items() if part not in self.on_cpu}
+        sizes = [_native.packed_bytes(m.format, m.rows, m.cols) for m in lacking.values()]
+        arena = _native.Arena(sum(sizes))
+        for part, m in lacking.items():
+            packed = arena.reserve(m.format, m.rows, m.cols, m.factor)
+            for piece in m.pieces:
+                nbytes = 4 * piece.count * m.panel_words
+                panels = self.device.read(self.buffers[piece.buffer], 4 * piece.word, nbytes)
+                _native.fill_panels(packed, 4 * piece.first * m.panel_words, panels)
+            self.on_cpu[part] = packed
+        return {part: self.on_cpu[part] for part in self.matrices}
 
     def add(
         self,

@@ -1,11 +1,11 @@
 // Which experts a row's scores choose, and with which weights: Mixture.choose of compute/model/mixture.py, in numbers of 64 bits.
 //
-// A workgroup has a row, and a thread has some of the COUNT experts. Each sum is computed by one thread, in the order of the experts.
+// A workgroup has a row, and a thread has some of the COUNT experts, which are in GROUPS groups. Each sum is computed by one thread, in the order of the experts.
 struct Op {
   scores: u32, scores_width: u32,
   gating: u32,  // SOFTMAX, SIGMOID, SPARSEMIXER
   used: u32, normed: u32, scale: u32,
-  groups: u32, used_groups: u32, best_of_group: u32,
+  used_groups: u32, best_of_group: u32,
   tolerance_low: u32, tolerance_high: u32,
   bias: u32,     // NONE: none
   choices: u32,  // of each row, by rank: the expert and its weight
@@ -21,7 +21,7 @@ var<workgroup> wanted: array<Double, COUNT>;
 var<workgroup> best: array<u32, 64>;
 var<workgroup> whole: Double;
 var<workgroup> chosen: array<u32, COUNT>;
-var<workgroup> group_sum: array<Double, COUNT>;
+var<workgroup> group_sum: array<Double, GROUPS>;
 
 // The most wanted of the thread's experts that are left; of equals, the one with the lowest number; COUNT if none is left.
 fn most_wanted(thread: u32) -> u32 {
@@ -57,7 +57,7 @@ fn weigh(thread: u32) {
   workgroupBarrier();
   if (thread == 0u) {
     whole = ONE;
-    if (op.gating == SOFTMAX && (op.normed == 0u || op.bias != NONE || op.groups > 1u)) {
+    if (op.gating == SOFTMAX && (op.normed == 0u || op.bias != NONE || GROUPS > 1u)) {
       whole = ZERO;
       for (var i = 0u; i < COUNT; i++) { whole = plus(whole, share[i]); }
     }
@@ -66,15 +66,15 @@ fn weigh(thread: u32) {
   for (var i = thread; i < COUNT; i += 64u) {
     wanted[i] = widen(score[i]);
     if (op.bias != NONE) { wanted[i] = plus(over(share[i], whole), widen(vector(op.bias + i))); }
-    else if (op.groups > 1u) { wanted[i] = share[i]; }
+    else if (GROUPS > 1u) { wanted[i] = share[i]; }
   }
   workgroupBarrier();
 }
 
 // Keeps the groups whose two most wanted experts, or most wanted one, have the largest sums; experts of other groups are not wanted.
 fn keep_groups() {
-  let size = COUNT / op.groups;
-  for (var g = 0u; g < op.groups; g++) {
+  let size = COUNT / GROUPS;
+  for (var g = 0u; g < GROUPS; g++) {
     var first = LEAST;
     var second = LEAST;
     for (var i = g * size; i < (g + 1u) * size; i++) {
@@ -84,9 +84,9 @@ fn keep_groups() {
     group_sum[g] = first;
     if (op.best_of_group > 1u) { group_sum[g] = plus(first, second); }
   }
-  for (var g = 0u; g < op.groups; g++) {
+  for (var g = 0u; g < GROUPS; g++) {
     var rank = 0u;  // of those that come before it
-    for (var h = 0u; h < op.groups; h++) {
+    for (var h = 0u; h < GROUPS; h++) {
       if (greater(group_sum[h], group_sum[g]) || (!greater(group_sum[g], group_sum[h]) && h < g)) { rank += 1u; }
     }
     if (rank >= op.used_groups) {
@@ -123,7 +123,7 @@ fn share_of_best(expert: u32) -> f32 {
   workgroupBarrier();
   if (op.gating != SPARSEMIXER) {
     weigh(thread);
-    if (op.groups > 1u) {
+    if (GROUPS > 1u) {
       if (thread == 0u) { keep_groups(); }
       workgroupBarrier();
     }
