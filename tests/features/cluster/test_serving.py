@@ -72,6 +72,21 @@ def test_the_server_and_all_that_it_started_end_with_a_signal(server):
 
 
 @pytest.mark.slow
+def test_replicas_compute_on_a_gpu_with_the_bits_of_a_processor(alone, path):
+    pytest.importorskip("wgpu", reason="needs wgpu: pip install '.[gpu]'")
+    asked = ASKED | {"max_tokens": 12}
+    options = "--replicas", 2, "--cores", 1, "--backend", "gpu"
+    with serve_replicas("-m", path, *options) as started:
+        events = [*started.stream("/v1/completions", asked)]
+        os.kill(started.pid(events[0]["cutaway"]["replica"]), signal.SIGKILL)
+        answer = started.ask("/v1/completions", asked)["choices"][0]
+        assert 'tier="webgpu' in started.text("/metrics")
+    own = alone.generate(**asked).fingerprint
+    assert events[-1]["choices"][0]["cutaway"]["fingerprint"] == own
+    assert answer["cutaway"]["fingerprint"] == own
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_it_too(tiny_path):
     with serve_replicas("-m", tiny_path, "--replicas", 1, "--cores", 1) as started:
         assert started.end(signal.SIGINT) == 130
