@@ -3,6 +3,7 @@
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,15 @@ from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
+from cutaway.files.weights.gguf_writer import write_gguf
 from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page
 from support.served import serve
-from support.wasm import cores
+from support.wasm import NEEDS, cores
+
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +125,42 @@ def toy_folder(toy_alone, tmp_path_factory):
     missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: toy_alone)
     assert missing == ["the page has no chat: the model has no chat template"]
     return out
+
+
+@pytest.fixture(scope="session")
+def toy_chat_path(tmp_path_factory):
+    """The small model of the package with a chat template."""
+    path = tmp_path_factory.mktemp("toy") / "toy-chat.gguf"
+    with LoadedModel.open("toy-writer", Setup(), weights=False).open_file() as file:
+        metadata = {**file.metadata, "tokenizer.chat_template": TEMPLATE}
+        parts = {"tensors": file.tensors, "value_types": file.value_types, "raw": file.raw}
+        write_gguf(path, SimpleNamespace(metadata=metadata, **parts))
+    return path
+
+
+@pytest.fixture(scope="session")
+def toy_chat(toy_chat_path):
+    """A server of it."""
+    with serve(LLM(toy_chat_path, threads=1, context=512)) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def toy_chat_folder(toy_chat_path, tmp_path_factory):
+    """The page that runs it by itself."""
+    out = tmp_path_factory.mktemp("toy") / "chat"
+    model = LoadedModel(toy_chat_path, Setup(), weights=False)
+    assert write_page_folder(model, out, context=512, cores=cores()) == []
+    return out
+
+
+@pytest.fixture(params=["served", "alone"])
+def site(request, hosted):
+    """Where the page of the small model is, with a server and without one."""
+    if request.param == "served":
+        return f"{request.getfixturevalue('toy_chat').url}/"
+    pytest.importorskip("ziglang", reason=NEEDS)
+    return hosted(request.getfixturevalue("toy_chat_folder"))
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,6 @@ WEB = files("cutaway.trace.web")
 CORES = WEB / "cores"
 PART = 8 << 20
 """The most bytes of one file of weights; browsers and hosts store files of this size."""
-_CANDIDATES = 20
 _POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; worker-src 'self'; base-uri 'none'; "
@@ -121,7 +120,7 @@ def _write_all(
         lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
     )
     _write(folder / "inside.json", inside)
-    _write(folder / "model.json", _model(model, defaults) | {"parts": parts, "chat": chat})
+    _write(folder / "model.json", _model(model) | {"parts": parts, "chat": chat})
     about = page_about(
         model.name, model.identity.weights, context, model.config.attention, defaults
     )
@@ -194,20 +193,20 @@ def _chat(model: LoadedModel) -> dict[str, Any]:
     return asdict(ChatPieces.from_template(model.template))
 
 
-def _model(model: LoadedModel, defaults: dict[str, Any]) -> dict[str, Any]:
+def _model(model: LoadedModel) -> dict[str, Any]:
     """Describe the model for local/loop.js: the head of its traces, and every setting."""
     head = Head(
         cutaway=__version__, model=model.name, weights=model.identity.weights,
         tokenizer=model.identity.tokenizer, backend="cpu", tier="wasm", threads=1,
         vocab_size=model.tokenizer.vocab_size, prompt=None, prompt_token_ids=(), chain=(),
-        params={}, seed=0, candidates=_CANDIDATES, tracked_ids=(),
+        params={}, seed=0, candidates=0, tracked_ids=(),
         end_ids=tuple(model.tokenizer.end_ids),
         kv_bytes_per_token=model.kv.bytes_per_token, sizes=sizes_of(model),
     )  # fmt: skip
     catalogue_data = catalogue()
     return {
         "head": head.to_json(),
-        "defaults": defaults,
+        "defaults": parse_options({}, traced=True).settings(0),
         "end_ids": [*model.tokenizer.end_ids],
         "stages": catalogue_data["stages"],
         "presets": catalogue_data["presets"],

@@ -24,7 +24,8 @@ import { StoppedText } from "./stops.js";
  */
 
 /** Settings beside those of the stages. */
-const LOOP_SETTINGS = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "cache_prompt"];
+const LOOP_SETTINGS = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "candidates",
+  "cache_prompt"];
 const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
 const PAUSE = 16;  // ms without a look at messages
 
@@ -77,10 +78,11 @@ export class Loop {
    * @param {AbortSignal} [signal]
    * @returns {AsyncGenerator<Json[]>}
    */
-  async *records({ prompt, messages, settings, seed, forced }, signal) {
+  async *records({ prompt, messages, settings: { forced: before = [], ...settings }, seed, forced: own }, signal) {
     const ids = messages ? chatIds(messages, this.about.chat, this.tokenizer)
       : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
     const params = { ...this.about.defaults, ...settings };
+    const forced = own.length ? own : before; // as a server takes the two, from addresses of earlier pages
     this.check(params);
     const limit = Math.min(params.max_tokens ?? Infinity, this.core.context - ids.length);
     if (!ids.length) throw new Error("the prompt has no token: write something");
@@ -96,7 +98,7 @@ export class Loop {
     const head = {
       ...this.about.head, ...this.computed, prompt: messages || typeof prompt !== "string" ? null : prompt,
       prompt_token_ids: ids, chain: stages.map(({ stage, rule }) => ({ stage, ...rule })),
-      params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
+      candidates: params.candidates, params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
     };
     const recorded = new Set();
     yield [head, ...this.newTokens([...ids, ...tracked, ...this.about.end_ids], recorded)];
@@ -117,7 +119,7 @@ export class Loop {
       if (!output.length) cached = count;
       const ran = performance.now();
       const draw = this.core.draw({
-        chain, seed: drawSeed, position: at, output, candidates: head.candidates, tracked, forced: forced[output.length],
+        chain, seed: drawSeed, position: at, output, candidates: params.candidates, tracked, forced: forced[output.length],
       });
       fingerprint = chainHash(fingerprint, draw.logits_hash);
       const ends = ending.get(draw.token_id);

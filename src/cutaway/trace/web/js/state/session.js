@@ -132,8 +132,9 @@ export class Session {
     if (about && about.weights !== head.weights) {
       this.store.set({ notice: `The run was recorded with another model, ${head.model}; ${about.model} continues it.` });
     }
-    const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && name !== NOT_STREAMED);
+    const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && !OWN.includes(name));
     const recorded = Object.fromEntries(names.map((name) => [name, head.params[name]]));
+    if (recorded["candidates"] === 0) delete recorded["candidates"]; // in traces of earlier pages without a server
     const maxTokens = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
       kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
@@ -174,7 +175,9 @@ export class Session {
     const reason = this.foreign(run);
     if (reason) return this.store.set({ notice: reason }), null;
     const { step, candidate } = state;
-    const request = { ...this.makeContinuation(run, []), prompt: run.trace.head.prompt ?? run.trace.head.prompt_token_ids };
+    const { prompt, prompt_token_ids: ids, params } = run.trace.head;
+    const again = this.makeContinuation(run, params["forced"] ?? [], { max_tokens: params["max_tokens"] });
+    const request = { ...again, prompt: prompt ?? ids };
     const ownRun = this.store.add({ ...run, request });
     this.store.set({ step, candidate });
     return ownRun;
@@ -217,8 +220,9 @@ export class Session {
   }
 }
 
-/** A setting that the server refuses for streams, as the page asks for. */
-const NOT_STREAMED = "prompt_logprobs";
+/** Settings of a run that its continuation does not take over: a request has its own forced tokens, and the page reads no
+ * log-probabilities but those of the trace. */
+const OWN = ["forced", "logprobs", "prompt_logprobs"];
 
 /** The least number of tokens after a fork, however close it is to the end of its run. */
 const AFTER = 32;
