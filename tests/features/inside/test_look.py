@@ -17,7 +17,7 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.compute.model.ops.attention import Attend
 from cutaway.features.inside.lens import nearest
 from cutaway.features.inside.look import end_attribution, inside
-from cutaway.features.inside.summary import heads
+from cutaway.features.inside.summary import TERM_LEVELS, heads, page_arrays
 from cutaway.features.inside.texts import text_attention
 from cutaway.trace import Trace, why
 from support.block_integrity import check_blocks
@@ -113,6 +113,33 @@ def test_every_row_is_the_one_on_record(llms, traces, name, way, tier, step, col
     assert lens.drawn[-1] == trace.steps[step].sampled_id
     check_blocks(llm.engine.blocks, [])  # nobody holds anything
     assert llm.engine.is_idle
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_page_has_the_scores_whose_softmax_are_the_weights(llms, traces, name):
+    look = inside(llms[name, tiers()[0]], traces[name, "alone"], 9)
+    arrays = page_arrays(look, look.logit_attribution(), None)
+    whole = np.log(np.exp(look.scores).sum(axis=-1, keepdims=True))
+    np.testing.assert_allclose(np.exp(look.scores - whole), look.weights, atol=1e-12)
+    weights = np.exp(arrays["looked.scores"] - whole)
+    np.testing.assert_allclose(weights, arrays["looked.weights"], rtol=1e-5)
+    terms = (arrays["looked.terms"].astype(float) - TERM_LEVELS) / TERM_LEVELS
+    assert np.abs(terms).max(axis=(2, 3)).tolist() == np.ones((3, 8)).tolist()
+    for layer in look.attending:
+        exact = look.score_terms(layer, arrays["looked.positions"][layer])
+        np.testing.assert_allclose(exact.sum(axis=-1), arrays["looked.scores"][layer], rtol=1e-5)
+        most = arrays["looked.most"][layer][:, None, None]
+        np.testing.assert_allclose(
+            terms[layer] * most, exact, atol=0.5001 * most.max() / TERM_LEVELS
+        )
+
+
+def test_positions_that_a_layer_does_not_read_have_no_score(llms, traces):
+    look = inside(llms["windows", tiers()[0]], traces["windows", "alone"], 9)
+    assert max(look.first_seen) > 0
+    for layer, first in enumerate(look.first_seen):
+        assert np.isneginf(look.scores[layer, :, :first]).all()
+        assert np.isfinite(look.scores[layer, :, first:]).all()
 
 
 def test_texts_that_are_written_meanwhile_are_not_changed(paths, traces):

@@ -17,6 +17,7 @@ from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.layers import conv, delta_net, mamba2
 from cutaway.features.inside.logit_attribution import logit_attribution
 from cutaway.features.inside.look import inside
+from cutaway.features.inside.summary import page_arrays
 from cutaway.trace import Trace
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
@@ -96,6 +97,15 @@ def test_weights_of_a_step_add_up_and_the_row_is_the_recorded_one(path, backend)
     rows = llm.tensors(look.token_ids, ["blk.0.ssm_out"])["blk.0.ssm_out"]
     if backend == "cpu":
         assert np.array_equal(rows[-1], look.tensor("blk.0.ssm_out"))
+
+
+def test_a_page_has_what_the_states_hold_of_each_token(path):
+    _, look = looked_into(path)
+    kept = page_arrays(look, look.logit_attribution(), None)["kept"]
+    for shares, state in zip(kept, look.states.values(), strict=True):
+        read = state.weights[:, :, None] * state.values.transpose(1, 0, 2)  # (heads, tokens, value)
+        lengths = np.linalg.norm(read, axis=-1).sum(axis=0)
+        np.testing.assert_allclose(shares, lengths / lengths.sum(), rtol=1e-5)
 
 
 def pushes_by_definition(llm, look, part, pair):

@@ -32,33 +32,51 @@ _NEAR_OUTPUT = 2e-5  # of the largest number: the kernel computes other exponent
 _TINY = 1e-30
 
 
-def attention_weights(
+def attention_scores(
     query: NDArray[Any],
     keys: NDArray[Any],
     op: Attend,
     unseen: NDArray[np.bool_] | None = None,
-    sinks: NDArray[Any] | None = None,
 ) -> Floats:
-    """Compute each head's attention weights over the keys' positions: (heads, n).
+    """Compute each head's scores of the keys' positions, before softmax: (heads, n).
 
     query (heads · head_dim,), keys (kv_heads, n, head_dim), unseen (n,): the positions knocked out
-    sinks (heads,): one more score for each head, which belongs to no position
-    The weights of a head add up to 1, or to 1 minus the weight of its sink.
     """
     q = query.astype(np.float64).reshape(op.heads.kv, -1, op.heads.dim)
-    scores = op.scale * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
+    scores: Floats = op.scale * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
     if cap := op.softcap:
         scores = cap * np.tanh(scores / cap)
     if unseen is not None:
         scores[..., unseen] = -np.inf
-    sink_scores = np.full((*scores.shape[:2], 1), -np.inf)
+    return scores.reshape(op.heads.queries, -1)
+
+
+def score_terms(
+    query: NDArray[Any], keys: NDArray[Any], op: Attend, at: NDArray[np.integer[Any]]
+) -> Floats:
+    """Compute the terms of scale · q·k: (heads, k, head_dim).
+
+    at (heads, k): which of the keys' positions; the terms add up to the score before a cap
+    """
+    q = query.astype(np.float64).reshape(op.heads.queries, 1, -1)
+    kv_head = np.arange(op.heads.queries) // (op.heads.queries // op.heads.kv)
+    terms: Floats = op.scale * (q * keys[kv_head[:, None], at].astype(np.float64))
+    return terms
+
+
+def attention_weights(scores: Floats, sinks: NDArray[Any] | None = None) -> Floats:
+    """Compute each head's attention weights by softmax of its scores: (heads, n).
+
+    sinks (heads,): one more score for each head, which belongs to no position
+    The weights of a head add up to 1, or to 1 minus the weight of its sink.
+    """
+    sink_scores = np.full((len(scores), 1), -np.inf)
     if sinks is not None:
         sink_scores = sinks.astype(np.float64).reshape(sink_scores.shape)
     top = np.maximum(scores.max(axis=-1, keepdims=True), sink_scores)
-    weights = np.exp(scores - top)
+    weights: Floats = np.exp(scores - top)
     weights /= weights.sum(axis=-1, keepdims=True) + np.exp(sink_scores - top)
-    flat: Floats = weights.reshape(op.heads.queries, -1)
-    return flat
+    return weights
 
 
 def weighted_values(weight: Floats, values: NDArray[Any]) -> Floats:

@@ -6,6 +6,7 @@ The hash of the step's logits proves that this is the recorded step.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.features.inside.layers import (
     SINK,
     ValueWeights,
+    attention_scores,
     attention_weights,
     check_outputs,
     choose_experts,
+    score_terms,
     value_weights,
     weighted_values,
     write_lengths,
@@ -106,6 +109,37 @@ class Look:
         """
         return self._decomposition.side_by_side(self._decomposition.weights)
 
+    @cached_property
+    def scores(self) -> Floats:
+        """What softmax makes the weights of: (layers, heads, positions).
+
+        scale · q·k, capped where the model caps; −∞ at positions that are not read. A layer with a
+        sink has one more score in its softmax, which belongs to no position.
+        """
+        scores = np.full(self.weights.shape, -np.inf)
+        for layer, x in self._scores.items():
+            scores[layer, : len(x), self.first_seen[layer] :] = x
+        return scores
+
+    def score_terms(self, layer: int, at: NDArray[np.integer[Any]]) -> Floats:
+        """The terms of scale · q·k at positions (heads, k) that are read: (heads, k, head_dim)."""
+        op = next(op for op in self._anatomy.attends if op.layer == layer)
+        query, keys = self._row.tensors[op.inputs[0]], self._row.keys[layer]
+        return score_terms(query, keys, op, at - self.first_seen[layer])
+
+    @cached_property
+    def _scores(self) -> dict[int, Floats]:
+        """Each layer's scores of the positions that it reads: (heads, n)."""
+        row, unseen = self._row, None
+        if self._bound and self._bound.knocked_out:
+            unseen = self._bound.hidden_from(len(self.token_ids)) <= self.position
+        scores = {}
+        for op in self._anatomy.attends:
+            keys = row.keys[op.layer]
+            hidden = None if unseen is None else unseen[len(unseen) - keys.shape[1] :]
+            scores[op.layer] = attention_scores(row.tensors[op.inputs[0]], keys, op, hidden)
+        return scores
+
     @property
     def mean_weights(self) -> Floats:
         """Mean weights over all heads of layers that attend: (positions,); 0 if no layer does."""
@@ -173,17 +207,13 @@ class Look:
     @cached_property
     def _decomposition(self) -> Decomposition:
         row, weights, total = self._row, {}, len(self.token_ids)
-        interventions, unseen = self._affine, None
-        if self._bound and self._bound.knocked_out:
-            unseen = self._bound.hidden_from(total) <= self.position
+        interventions = self._affine
         for op in self._anatomy.attends:
-            query, layer = row.tensors[op.inputs[0]], op.layer
-            seen = None if unseen is None else unseen[len(unseen) - row.keys[layer].shape[1] :]
-            sinks_name = op.weights.get("sinks")
+            layer, sinks_name = op.layer, op.weights.get("sinks")
             sinks = (
                 None if sinks_name is None else inspectable(self._llm.backend).weight(sinks_name)
             )
-            weight = attention_weights(query, row.keys[layer], op, seen, sinks)
+            weight = attention_weights(self._scores[layer], sinks)
             mixed = weighted_values(weight, row.values[layer]).ravel()
             if change := interventions.get(op.out.name):
                 mixed = change.factor * mixed + change.offset

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway._version import __version__
+from cutaway.features.inside.layers import ValueWeights
 from cutaway.features.inside.lens import Lens, Name
 from cutaway.features.inside.logit_attribution import LogitAttribution
 from cutaway.features.inside.look import Look
@@ -247,7 +248,12 @@ TOP_POSITIONS = 8
 FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("layer", "head"))
 """The names of the figures in the array ``heads``, in order."""
 
+TERM_LEVELS = 16
+"""A byte b of ``looked.terms`` is (b − 16) / 16 of the head's largest term, to the nearest b."""
+TINY = 1e-30
+
 Arrays = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
 
 
 def maps(look: Look) -> NDArray[np.uint8]:
@@ -288,6 +294,10 @@ def page_arrays(
         "first_seen": np.array(look.first_seen, np.int32),
         "token_ids": np.array(look.token_ids, np.int32),
     }
+    at = arrays_by_name["looked.positions"]
+    arrays_by_name["looked.scores"] = np.take_along_axis(look.scores, at, -1)
+    if look.has_state_heads and look.states:
+        arrays_by_name["kept"] = np.stack([_kept(state) for state in look.states.values()])
     if lens is not None:
         arrays_by_name |= {
             "lens.ids": lens.ids[:, 0].astype(np.int32),
@@ -297,7 +307,8 @@ def page_arrays(
         if lens.drawn is not None:
             arrays_by_name["lens.drawn"] = lens.drawn.astype(np.int32)
     if with_maps:  # last: an array after an odd number of bytes is not aligned
-        arrays_by_name["maps.weights"] = maps(look)
+        arrays_by_name["looked.most"], terms = _terms(look, at)
+        arrays_by_name |= {"looked.terms": terms, "maps.weights": maps(look)}
     return {
         k: x.astype(np.float32) if x.dtype == np.float64 else x for k, x in arrays_by_name.items()
     }
@@ -315,6 +326,8 @@ def page_header(
     """Make the header of a page's file: ``file_header``, figures, and names of tokens."""
     tokens = {attribution.token, attribution.rival}
     extra: dict[str, Any] = {"kv_bytes": look.kv_bytes, "sinks": int(look.sinks.sum())}
+    if look.has_state_heads:
+        extra["kept"] = [*look.states]
     if lens is not None:
         drawn_ids = set() if lens.drawn is None else {*lens.drawn.tolist()}
         tokens |= {*lens.ids[:, 0].tolist(), *drawn_ids} - {-1}
@@ -332,6 +345,33 @@ def page_header(
     extra["names"] = {token: name(token) for token in sorted(tokens)}
     figures = {key: json.dumps(value, ensure_ascii=False) for key, value in extra.items()}
     return file_header(look, attribution, trace, model) | figures
+
+
+def _terms(look: Look, at: NDArray[np.int32]) -> tuple[Floats, NDArray[np.uint8]]:
+    """Return the terms of q·k at each head's positions ``at``: a scale and bytes.
+
+    The bytes are (layers, heads, k, head_dim), the scale is (layers, heads). Terms of positions
+    that a layer does not read are 0.
+    """
+    by_layer = {
+        layer: look.score_terms(layer, np.maximum(at[layer], look.first_seen[layer]))
+        for layer in look.attending
+    }
+    wide = max((x.shape[-1] for x in by_layer.values()), default=0)
+    terms = np.zeros((*at.shape, wide))
+    for layer, x in by_layer.items():
+        read = at[layer, : len(x), :, None] >= look.first_seen[layer]
+        terms[layer, : len(x), :, : x.shape[-1]] = np.where(read, x, 0.0)
+    most = np.abs(terms).max(axis=(2, 3), initial=0.0)
+    shares = terms / np.maximum(most, TINY)[..., None, None]
+    return most, (np.rint(shares * TERM_LEVELS) + TERM_LEVELS).astype(np.uint8)
+
+
+def _kept(state: ValueWeights) -> Floats:
+    """Return each token's share of what a layer's heads read from their states: (tokens,)."""
+    lengths: Floats = state.lengths.sum(axis=0)
+    shares: Floats = lengths / max(float(lengths.sum()), TINY)
+    return shares
 
 
 def _take_top(

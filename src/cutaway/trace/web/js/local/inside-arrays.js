@@ -4,14 +4,14 @@
  * Knows names, shapes and orders; computes no weights.
  */
 
-import { firstSeen } from "./linear.js";
+import { firstSeen, queryAndKey } from "./linear.js";
 
 /**
  * @typedef {import("./inside.js").Look} Look
  * @typedef {import("./inside.js").Lens} Lens
  */
 
-const MOST_PLACES = 8, SCALE = 255;
+const MOST_PLACES = 8, SCALE = 255, TERM_LEVELS = 16;
 
 /**
  * @param {Look} look @param {ReturnType<Look["attribution"]>} attribution @param {Lens} lens
@@ -32,16 +32,41 @@ export function arraysOf(look, attribution, lens) {
       [`${name}.positions`, Int32Array.from(at.flat()), shape], [`${name}.weights`, pick(byWeight), shape],
       [`${name}.attributions`, pick(byAttribution), shape]]);
   };
+  const shown = topArrays("looked", (value) => value, byWeight), at = /** @type {Int32Array} */ (shown[0]?.[1]);
   return [
     ["places", Float32Array.from([...sums(byWeight).map((all) => all / count), ...sums([...byAttribution, ...attribution.convolutions])]), [2, n]],
     ["heads", Float32Array.from(Array.from({ length: 8 }, (_, k) => figures.map((figure) => figure[k] ?? 0)).flat()), [8, layers, heads.length]],
-    ...topArrays("looked", (value) => value, byWeight), ...topArrays("attributed", Math.abs, byAttribution),
+    ...shown, ...topArrays("attributed", Math.abs, byAttribution),
     ["parts", Float32Array.from(attribution.parts), [attribution.parts.length]], ["rounded", Float32Array.from(attribution.rounded), [layers]],
     ["first_seen", Int32Array.from(seen), [layers]], ["token_ids", Int32Array.from(ids), [n]],
     ["lens.ids", lens.ids, [layers + 1]], ["lens.logprobs", lens.logprobs, [layers + 1]], ["lens.rank", lens.rank, [layers + 1]],
     ...(lens.drawn ? [/** @type {[string, Int32Array, number[]]} */ (["lens.drawn", lens.drawn, [layers + 1]])] : []),
+    ...scoresOf(look, at, seen),
     ["maps.weights", Uint8Array.from(byWeight.flatMap((row) => [...row].map((weight) => Math.round(Math.sqrt(weight) * SCALE)))), [layers, heads.length, n]],
   ];
+}
+
+/**
+ * @param {Look} look @param {Int32Array} at the positions of each head with the largest weights @param {number[]} seen by layer
+ * @returns {[string, import("./safetensors.js").Numbers, number[]][]} their scores, the largest term of q·k of each head, and all terms
+ */
+function scoresOf({ n, keys, queries, scores, anatomy: { attends } }, at, seen) {
+  const layers = attends.length, heads = attends.find((op) => op)?.heads ?? 0, places = Math.min(MOST_PLACES, n);
+  const wide = attends.reduce((most, op) => Math.max(most, op?.head_dim ?? 0), 0);
+  const found = new Float32Array(at.length).fill(-Infinity), all = new Float64Array(at.length * wide), most = new Float32Array(layers * heads);
+  at.forEach((position, i) => {
+    const head = Math.floor(i / places), layer = Math.floor(head / heads), op = attends[layer], [query, key] = [queries[layer], keys[layer]];
+    if (!op || !query || !key) return;
+    found[i] = scores[layer]?.[(head % heads) * n + position] ?? 0;
+    if (position < (seen[layer] ?? 0)) return;
+    const [q, k] = queryAndKey(op, query, key, n, head % heads, position);
+    q.forEach((value, d) => (all[i * wide + d] = op.scale * (value * (k[d] ?? 0))));
+  });
+  const largest = Float64Array.from(most, (_, head) =>
+    all.subarray(head * places * wide, (head + 1) * places * wide).reduce((top, value) => Math.max(top, Math.abs(value)), 0));
+  return [["looked.scores", found, [layers, heads, places]], ["looked.most", Float32Array.from(largest), [layers, heads]],
+    ["looked.terms", Uint8Array.from(all, (value, i) =>
+      Math.round((value / Math.max(largest[Math.floor(i / (places * wide))] ?? 0, 1e-30)) * TERM_LEVELS) + TERM_LEVELS), [layers, heads, places, wide]]];
 }
 
 /** @param {Float64Array} row @param {(value: number) => number} by @returns {number[]} where it has most; of equals the first */

@@ -6,7 +6,7 @@
 
 import { arraysOf } from "./inside-arrays.js";
 import {
-  attentionAlong, attentionWeights, convolutionTerms, dot, firstSeen, gatherBlocks, pullBackMatrix,
+  attentionAlong, attentionScores, attentionWeights, convolutionTerms, dot, firstSeen, gatherBlocks, pullBackMatrix,
   pullBackNorm, size, sum, times,
 } from "./linear.js";
 import { safetensors } from "./safetensors.js";
@@ -94,7 +94,11 @@ export class Look {
     const readCache = (/** @type {Attends} */ op, /** @type {boolean} */ values) =>
       gatherBlocks((block) => core.readStored(op, block, values), op, this.n);
     this.values = anatomy.attends.map((op) => op && readCache(op, true));
-    this.weights = anatomy.attends.map((op) => op && attentionWeights(op, core.read(op.query), readCache(op, false), this.n));
+    this.keys = anatomy.attends.map((op) => op && readCache(op, false));
+    this.queries = anatomy.attends.map((op) => op && core.read(op.query));
+    this.scores = anatomy.attends.map((op, i) => op && attentionScores(op, /** @type {Float32Array} */ (this.queries[i]),
+      /** @type {Float32Array} */ (this.keys[i]), this.n));
+    this.weights = anatomy.attends.map((op, i) => op && attentionWeights(op, /** @type {Float64Array} */ (this.scores[i]), this.n));
     this.convolved = anatomy.convolves.map((op, layer) => op && convolutionTerms(op, concatenate(earlier[layer], core.read(op.input))));
     this.check();
   }

@@ -83,19 +83,33 @@ export const firstSeen = ({ window }, n) => (window ? Math.max(n - window, 0) : 
 
 /**
  * @param {Attention} attention @param {Float32Array} query (heads · head_dim) @param {Float32Array} keys (kv_heads, n, head_dim)
- * @param {number} n @returns {Float64Array} (heads, n), each row adds up to 1; 0 before the window
+ * @param {number} n @returns {Float64Array} (heads, n), what softmax makes the weights of; −∞ before the window
  */
-export function attentionWeights(attention, query, keys, n) {
-  const { heads, kv_heads, head_dim, scale, softcap, sinks } = attention, seen = firstSeen(attention, n);
-  const weights = new Float64Array(heads * n), group = heads / kv_heads;
+export function attentionScores(attention, query, keys, n) {
+  const { heads, scale, softcap } = attention, seen = firstSeen(attention, n), scores = new Float64Array(heads * n).fill(-Infinity);
   for (let head = 0; head < heads; head++) {
-    const q = query.subarray(head * head_dim, (head + 1) * head_dim), row = weights.subarray(head * n, (head + 1) * n);
-    const first = Math.floor(head / group) * n * head_dim;
-    row.fill(-Infinity, 0, seen);
     for (let i = seen; i < n; i++) {
-      const score = scale * dot(q, keys.subarray(first + i * head_dim, first + (i + 1) * head_dim));
-      row[i] = softcap ? softcap * Math.tanh(score / softcap) : score;
+      const score = scale * dot(...queryAndKey(attention, query, keys, n, head, i));
+      scores[head * n + i] = softcap ? softcap * Math.tanh(score / softcap) : score;
     }
+  }
+  return scores;
+}
+
+/**
+ * @param {Attention} attention @param {Float32Array} query @param {Float32Array} keys @param {number} n @param {number} head
+ * @param {number} position @returns {[Float32Array, Float32Array]}
+ */
+export function queryAndKey({ heads, kv_heads, head_dim }, query, keys, n, head, position) {
+  const from = (Math.floor((head * kv_heads) / heads) * n + position) * head_dim;
+  return [query.subarray(head * head_dim, (head + 1) * head_dim), keys.subarray(from, from + head_dim)];
+}
+
+/** @param {Attention} attention @param {Float64Array} scores (heads, n) @param {number} n @returns {Float64Array} (heads, n), each row adds up to 1 */
+export function attentionWeights({ heads, sinks }, scores, n) {
+  const weights = Float64Array.from(scores);
+  for (let head = 0; head < heads; head++) {
+    const row = weights.subarray(head * n, (head + 1) * n);
     const sink = sinks?.[head] ?? -Infinity, top = row.reduce((largest, score) => Math.max(largest, score), sink);
     row.forEach((score, i) => (row[i] = Math.exp(score - top)));
     const all = sum(row) + Math.exp(sink - top);
