@@ -35,13 +35,16 @@ from page_frames import browser
 from script import parser_of
 
 TOKENS = 64
-LOAD = "async () => (await import('/static/js/state/api.js')).aboutServer()"
+LOAD = """async () => {
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
+  await api.fetchAbout();
+}"""
 RUN = """async ([prompt, most]) => {
-  const { records } = await import("/static/js/state/api.js");
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
   const settings = { temperature: 0, max_tokens: most, ignore_eos: true, cache_prompt: false };
   const request = { kind: "completion", messages: [], forced: [], prompt, settings, seed: "1" };
   const began = performance.now(), times = [];
-  for await (const some of records(request, new AbortController().signal)) {
+  for await (const some of api.records(request, new AbortController().signal)) {
     if (some.some(({ kind }) => kind === "step")) times.push(performance.now());
   }
   return { first: times[0] - began, rest: (times.at(-1) - times[0]) / (times.length - 1) };

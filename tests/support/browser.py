@@ -143,5 +143,8 @@ def wait_for_model(page):
     """Wait until the model of a page without a server answers, even on a busy machine."""
     page.tab.set_default_timeout(90_000)
     page.tab.get_by_text("SmolLM2").last.wait_for()
-    page.tab.evaluate("() => import('./static/js/state/api.js').then((api) => api.fetchAbout())")
+    page.tab.evaluate(
+        "async () => (await import(document.querySelector('script[src]').src))"
+        ".$state_api.fetchAbout()"
+    )
     return page

@@ -37,7 +37,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def contexts(chromium):
-    """A browser's context by its options: with it a page's hundred files are fetched once."""
+    """A browser's context by its options: with it a page's files are fetched once."""
     begun = {}
 
     def context(**options):

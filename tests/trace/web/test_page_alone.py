@@ -17,7 +17,7 @@ from support.browser import wait_for_model
 from support.inside_files import check_same, make_request
 from support.many_scripts import lines
 from support.page_modules import run_node
-from support.page_tokenizer import MODULE, check_cuts_alike
+from support.page_tokenizer import MODULE, WEB, check_cuts_alike
 from support.random_llama import write_tiny_ranker
 from support.wasm import NEEDS, cores, run
 
@@ -29,7 +29,7 @@ PROBE_SAYS_NO = (  # a module: probe of one integer is 0
     10, 6, 1, 4, 0, 0x41, 0, 0x0B,
 )  # fmt: skip
 RUNS = """async (asked) => {
-  const api = await import(new URL("static/js/state/api.js", location.href));
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
   const said = [];
   for (const one of asked) {
     const request = { kind: "completion", messages: [], forced: [], ...one };
@@ -218,7 +218,7 @@ def test_conversations_have_the_token_ids_of_the_template_and_no_message_has_a_s
     script.write_text(
         f"""import {{ readFileSync }} from "node:fs";
 const {{ Tokenizer }} = await import({MODULE!r});
-const {{ chatIds }} = await import({(folder / "static/js/local/chat.js").as_uri()!r});
+const {{ chatIds }} = await import({(WEB / "js/local/chat.js").as_uri()!r});
 const read = (name) => JSON.parse(readFileSync(name, "utf8"));
 const tokenizer = new Tokenizer(read({str(folder / "model/tokenizer.json")!r}));
 const {{ chat }} = read({str(folder / "model/model.json")!r});
@@ -250,7 +250,7 @@ def test_a_chat_in_the_browser_is_the_chat_of_this_engine(
 
 
 INSIDE = """async (body) => {
-  const api = await import(new URL("static/js/state/api.js", location.href));
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
   const file = new Uint8Array(await (await api.ask("/v1/inside", body)).arrayBuffer());
   return Array.from(file, (byte) => String.fromCharCode(byte)).join("");
 }"""

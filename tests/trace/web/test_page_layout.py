@@ -6,14 +6,14 @@ import json
 import pytest
 
 from cutaway import LLM
+from cutaway.features.page.folder import WEB
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from cutaway.trace.check import VERSION
-from cutaway.trace.web import _WEB
 from support.browser import LUCKY, PROMPT
 from support.served import serve
 
-RECORDED = _WEB / "first-run.jsonl.gz"
+RECORDED = WEB / "first-run.jsonl.gz"
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
-from importlib.resources import as_file, files
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +47,7 @@ from cutaway.text.tokenizers.vocabulary import (
 from cutaway.trace import Head
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import index
+from cutaway.trace.web.bundle import ALONE, page_files
 
 T = TypeVar("T")
 WEB = files("cutaway.trace.web")
@@ -141,20 +142,16 @@ def _write_all(
 
 def _write_page(out: Path) -> None:
     """Write the page's own files, and the script that keeps them in the browser."""
-    with as_file(WEB) as web:
-        for name in ("js", "css"):
-            shutil.copytree(web / name, out / "static" / name)
-        for name in ("style.css", "icon.svg", "first-run.jsonl.gz"):
-            shutil.copy(web / name, out / "static" / name)
-    (out / "index.html").write_text(_document(), encoding="utf-8")
-    (out / "offline.js").write_text(_offline(out), encoding="utf-8")
-
-
-def _document() -> str:
-    """Make the HTML of the page: a server's page, whose script runs the model itself."""
-    page = index(catalogue()).replace("static/js/app/app.js", "static/js/app/page.js")
+    page = page_files(ALONE)
+    folder = out / page.folder
+    folder.mkdir(parents=True)
+    for name, contents in page.contents.items():
+        (folder / name).write_bytes(contents)
     policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
-    return page.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
+    document = index(catalogue(), page)
+    document = document.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
+    (out / "index.html").write_text(document, encoding="utf-8")
+    (out / "offline.js").write_text(_offline(out), encoding="utf-8")
 
 
 def _offline(out: Path) -> str:

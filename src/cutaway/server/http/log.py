@@ -25,7 +25,7 @@ _ACCESS = logging.getLogger("uvicorn.access")
 
 # json.dumps does not escape these, but some programs take them for line ends or commands.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028\u2029]")
-_STATIC = "/static/"  # the page's hundred files
+_STATIC = "/static/"  # the page's files
 _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 
 

@@ -1,8 +1,13 @@
 """The page at ``/``: its files with their security policy, and the facts that it requests first."""
 
-from typing import Any
+import gzip
+from collections.abc import Mapping
+from functools import cache
+from mimetypes import guess_type
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
@@ -13,6 +18,7 @@ from cutaway.server.body import StrictRoute
 from cutaway.server.service import Service, models_of, service_of
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import index
+from cutaway.trace.web.bundle import served_files
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
@@ -23,16 +29,60 @@ _POLICY = {
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
 }
+_AGAIN = {"cache-control": "no-cache"}
+_FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable"}
+
+
+class _Answer(NamedTuple):
+    """A file of the page, with what it is under gzip, which is made once."""
+
+    whole: bytes
+    packed: bytes
+    kind: str
+    caching: Mapping[str, str]
+
+    def to(self, headers: Mapping[str, str]) -> Response:
+        """Answer a request with these headers."""
+        own = {**self.caching, "vary": "accept-encoding"}
+        if "gzip" not in headers.get("accept-encoding", ""):
+            return Response(self.whole, media_type=self.kind, headers=own)
+        own["content-encoding"] = "gzip"
+        return Response(self.packed, media_type=self.kind, headers=own)
+
+
+@cache
+def _document() -> _Answer:
+    text = index(catalogue(), served_files()).encode()
+    return _Answer(text, gzip.compress(text), "text/html", _AGAIN)
+
+
+@cache
+def _files() -> dict[str, _Answer]:
+    """The page's files, by their addresses below /static/."""
+    folder, contents = served_files()
+    return {
+        f"{folder.removeprefix('static/')}/{name}": _Answer(
+            each, gzip.compress(each), guess_type(name)[0] or "application/gzip", _FOR_GOOD
+        )
+        for name, each in contents.items()
+    }
 
 
 @router.get("/")
 async def page(request: Request) -> Response:
-    """The page; or for clients other than browsers, the text that Ollama's clients look for."""
+    """The page; or for clients other than browsers, the text that Ollama's clients look for.
+
+    With the query "modules" the page fetches each of its modules: for work on them.
+    """
     if "text/html" not in request.headers.get("accept", "text/html"):
         return Response("Ollama is running", media_type="text/plain")
-    return Response(index(catalogue()), media_type="text/html", headers=_POLICY)
+    if "modules" in request.query_params:
+        answer = Response(index(catalogue()), media_type="text/html", headers=_AGAIN)
+    else:
+        answer = _document().to(request.headers)
+    answer.headers.update(_POLICY)
+    return answer
 
 
 @router.get("/page/about")
@@ -80,10 +130,19 @@ def _comparison(service: Service) -> str | None:
 
 
 class Static(StaticFiles):
-    """The page's files, with its security policy."""
+    """The page's files, and those that they are made of, with the page's security policy."""
 
     def __init__(self) -> None:
         super().__init__(packages=[("cutaway.trace", "web")])
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Answer with a file."""
+        kept = _files().get(path) if scope["method"] in ("GET", "HEAD") else None
+        if kept:
+            return kept.to(Headers(scope=scope))
+        answer = await super().get_response(path, scope)
+        answer.headers.update(_AGAIN)
+        return answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send a file."""

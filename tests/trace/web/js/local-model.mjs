@@ -1,10 +1,9 @@
 // A page's own model from its folder, by the page's modules, without a page.
 import { readFile } from "node:fs/promises";
-import { pathToFileURL } from "node:url";
 
 /** @returns what runs it, where its parts are, and the function that looks into a step */
 export async function load(folder) {
-  const module = (name) => import(pathToFileURL(`${folder}/static/js/local/${name}.js`));
+  const module = (name) => import(`../../../../src/cutaway/trace/web/js/local/${name}.js`);
   const json = async (name) => JSON.parse(await readFile(`${folder}/model/${name}.json`, "utf8"));
   const [{ Core }, { Loop }, { Tokenizer }, { computeInside: inside }] = await Promise.all(["core", "loop", "tokenizer", "inside"].map(module));
   const about = await json("model");

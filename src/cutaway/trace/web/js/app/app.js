@@ -8,7 +8,7 @@ import "../compose/settings.js";
 import "../parts/first-look.js";
 import "../parts/near.js";
 import "../parts/what-if.js";
-import { ApiError, fetchAbout, recording } from "../state/api.js";
+import { ApiError, fetchAbout } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
@@ -36,8 +36,9 @@ async function begin() {
 
 /** @param {boolean} here whether the address has named a step */
 async function openRecording(here) {
+  const { href } = /** @type {HTMLLinkElement} */ (document.querySelector("#recording"));
   try {
-    await session.openRecording(await recording(), here);
+    await session.openRecording(await (await fetch(href)).blob(), here);
   } catch (error) {
     store.set({ notice: sentence(error) });
   }

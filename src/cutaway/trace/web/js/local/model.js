@@ -36,10 +36,6 @@ export class LocalModel {
     return (await fetch(`${this.folder}/about.json`)).json();
   }
 
-  async recording() {
-    return (await fetch(new URL("../../first-run.jsonl.gz", import.meta.url))).blob();
-  }
-
   /** @param {string} text @param {boolean} special @returns {Promise<{ids: number[], names: string[]}>} */
   async tokenize(text, special) {
     for await (const answer of this.messages({ tokenize: text, special })) if (answer.done) return answer.done;

@@ -30,7 +30,7 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
 
 /**
  * The page's requests, as a model in the page answers them instead of a server (local/model.js).
- * @typedef {{fetchAbout: () => Promise<any>, recording: () => Promise<Blob>,
+ * @typedef {{fetchAbout: () => Promise<any>,
  *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
  *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
  *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>}} Local
@@ -76,9 +76,6 @@ export async function ask(path, body, signal) {
   const problem = (await answer.json().catch(() => ({}))).error ?? {};
   throw new ApiError(problem.message ?? `the server answered ${answer.status}`, answer.status, problem.param);
 }
-
-/** @returns {Promise<Blob>} the run of the package, which the page opens with */
-export const recording = async () => (local ? local.recording() : (await ask("/static/first-run.jsonl.gz")).blob());
 
 /** @param {string} text @param {boolean} special whether names of special tokens are parsed @returns {Promise<{ids: number[], names: string[]}>} */
 export async function tokenize(text, special) {

@@ -1,0 +1,137 @@
+"""What the page fetches, and how far it moves, when it is opened for the first and the second time.
+
+    python bench/page_load.py [-m toy-writer] [--write docs/page.md]
+
+Opens the page of `cutaway serve`, and the folder of `cutaway export --page` on a plain static
+host, twice in one profile each. Counted are the requests that reached the network, with the bytes
+of their answers, heads included. A static host may compress its files or not: there the bytes are
+those of the files under gzip, and the model's own files are left out. CLS is the browser's
+cumulative layout shift: below 0.1 is good. Prints what moved, too.
+
+Needs `pip install playwright` and a Chromium: that of CHROMIUM in the environment, or of the PATH.
+"""
+
+import gzip
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from cutaway import LLM
+from cutaway.features.page.folder import write_page_folder
+from page_alone import hosted
+from page_frames import browser, served
+from script import check_page, grid, parser_of, publish
+
+SIZES: dict[str, dict[str, Any]] = {
+    "window": {"viewport": {"width": 1400, "height": 900}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+}
+WATCH = """
+  window.shifts = [];
+  const name = (node) => (node?.nodeType === 1 ? node : node?.parentElement)?.localName ?? "?";
+  new PerformanceObserver((list) => shifts.push(...list.getEntries().map((entry) =>
+    [entry.value, entry.sources.map(({ node }) => name(node))])))
+    .observe({ type: "layout-shift", buffered: true });
+"""
+SHOWN = "() => document.querySelector('token-strip .chip[aria-current]')"
+THREADS = ("worker.js", "thread.js")
+LATER = 1500  # milliseconds, in which fonts, figures and the settings arrive
+
+
+class Visit(NamedTuple):
+    """The bytes of each answer by its path, and the layout shifts with what moved."""
+
+    answers: dict[str, float]
+    shifts: list[tuple[float, list[str]]]
+
+    @property
+    def cls(self) -> float:
+        """The sum of the shifts: all are within one session of the measure, of five seconds."""
+        return sum(value for value, _ in self.shifts)
+
+
+def visit(context: Any, address: str) -> Visit:
+    """Open the address in a tab of its own, until the run is shown."""
+    page = context.new_page()
+    fetched = list[str]()  # by the page's threads, too, of which the tools do not tell
+    page.on("requestfinished", lambda request: fetched.append(urlsplit(request.url).path))
+    tools, asked, answers = context.new_cdp_session(page), dict[str, str](), dict[str, float]()
+
+    def note(told: Any) -> None:
+        if told["encodedDataLength"]:  # none: it came from the browser's cache
+            answers[asked[told["requestId"]]] = told["encodedDataLength"]
+
+    tools.on(
+        "Network.requestWillBeSent",
+        lambda told: asked.update({told["requestId"]: urlsplit(told["request"]["url"]).path}),
+    )
+    tools.on("Network.loadingFinished", note)
+    tools.send("Network.enable")
+    page.add_init_script(WATCH)
+    page.goto(address)
+    page.wait_for_function(SHOWN, timeout=60_000)
+    page.wait_for_timeout(LATER)
+    page.wait_for_load_state("networkidle")
+    if answers:
+        answers |= {path: 0.0 for path in fetched if path.endswith(THREADS)}
+    seen = Visit(answers, page.evaluate("shifts"))
+    page.close()
+    return seen
+
+
+def of_the_page(answers: dict[str, float], folder: Path) -> dict[str, float]:
+    """The answers that are no files of the model, with the bytes of the files under gzip."""
+    paths = {name: folder / (name.strip("/") or "index.html") for name in answers}
+    return {
+        name: len(gzip.compress(path.read_bytes(), 9))
+        for name, path in paths.items()
+        if "model" not in path.relative_to(folder).parts
+    }
+
+
+def measure(chromium: Any, address: str, folder: Path | None) -> dict[str, Any]:
+    """Open the address twice in windows of each size."""
+    found = dict[str, Any]()
+    for name, size in SIZES.items():
+        context = chromium.new_context(**size)
+        visits = [visit(context, address) for _ in range(2)]
+        context.close()
+        for number, seen in enumerate(visits, 1):
+            answers = of_the_page(seen.answers, folder) if folder else seen.answers
+            found[f"{name}, visit {number}"] = {
+                "requests": len(answers),
+                "kB": sum(answers.values()) / 1e3,
+                "largest": dict(Counter(answers).most_common(5)),
+                "CLS": seen.cls,
+                "moved": [one for one in seen.shifts if one[0] > 0.001],
+            }
+    return found
+
+
+def main() -> None:
+    parser = parser_of(__doc__, write="docs/page.md")
+    args = parser.parse_args()
+    check_page(args.write, "page-load")
+    model = args.model or "toy-writer"
+    llm = LLM(model, progress=False)
+    with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
+        write_page_folder(llm.model, folder := Path(temporary) / "page", context=512)
+        with served(Path(model)) as url, hosted(folder) as alone:
+            found = {
+                "served": measure(chromium, url, None),
+                "exported": measure(chromium, alone, folder),
+            }
+        chromium.close()
+    rows = [
+        [f"{kind}, {name}", one["requests"], f"{one['kB']:.1f}", f"{one['CLS']:.3f}"]
+        for kind, each in found.items()
+        for name, one in each.items()
+    ]
+    table = grid(["", "requests", "kB, compressed", "CLS"], rows)
+    publish(table, found, args.write, "page-load")
+
+
+if __name__ == "__main__":
+    main()
