@@ -1,23 +1,16 @@
 /**
- * The candidates of one step as the rows of a table.
- *
- * A small drawing shows the draw: the line of each survivor begins at its log-probability and is as long as its
- * luck; the line that ends furthest to the right belongs to the token that is drawn.
+ * The candidates of one step as the rows of a table: the figures of the river.
  */
 
-import { el, figure, svg, token } from "./dom.js";
+import { el, figure, token } from "./dom.js";
 import { gloss } from "../figures/catalogue.js";
 import { hue, percent, thousands, withSign } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
-const LINE = "log-prob → score"; // the drawing, for which there is not always room
-const WIDE = 160; // pixels of the drawing of a score
-const FARTHEST = 12; // nats below the highest score: the drawing ends there at the latest
-
 /** @param {StepView} view @returns {HTMLElement} */
 export function heading(view) {
   const cells = columns(view).map(([label, title]) =>
-    el("th", { scope: "col", title, class: label === LINE ? "line" : null }, label || el("span", { class: "visually-hidden" }, title)));
+    el("th", { scope: "col", title }, label || el("span", { class: "visually-hidden" }, title)));
   return el("tr", {}, ...cells);
 }
 
@@ -31,11 +24,8 @@ function columns(view) {
     ["rank", gloss("rank")],
     ["logit", gloss("logit")],
     ...(hasDeltas(view) ? [pair("delta", gloss("delta"))] : []),
-    ...(hasLuck ? [
-      pair("luck", gloss("luck")),
-      pair("score", gloss("score")),
-      pair(LINE, "from the log of the final probability, by luck, to the score"),
-    ] : [pair("removed by", "the stage that removed it")]),
+    ...(hasLuck ? [pair("luck", gloss("luck")), pair("score", gloss("score"))] : []),
+    ["removed by", "the stage that removed it"],
     ["", "branch"],
   ];
 }
@@ -49,8 +39,6 @@ const hasDeltas = (view) => view.candidates.some((c) => c.delta !== 0);
 /** @param {StepView} view @returns {HTMLElement[]} a row for each candidate */
 export function rows(view) {
   const best = Math.max(...view.candidates.flatMap((c) => c.score ?? []));
-  const starts = view.candidates.flatMap((c) => (c.score === null ? [] : [c.score, start(c)]));
-  const span = Math.min(FARTHEST, best - Math.min(...starts));
   const largest = Math.max(...view.candidates.map((c) => Math.max(c.probability, c.final ?? 0)));
   const hasLuck = view.candidates.some((c) => c.luck !== null);
   return view.candidates.map((c) => el("tr", { class: c.chosen ? "chosen" : c.letter ? "gone" : null },
@@ -63,16 +51,10 @@ export function rows(view) {
     hasDeltas(view) && figure(c.delta ? withSign(c.delta) : ""),
     hasLuck && figure(c.luck === null ? "–" : withSign(c.luck)),
     hasLuck && figure(c.score === null ? "–" : withSign(c.score), c.score === best ? "best" : ""),
-    el("td", { class: hasLuck ? "line faint" : "faint" }, hasLuck && c.score !== null ? line(c, best, span) : removal(c, hasLuck)),
+    el("td", { class: "faint" }, c.removedBy),
     el("td", { class: "action" }),
   ));
 }
-
-/** @param {CandidateView} c @returns {number} the log of its final probability */
-const start = (c) => (c.score ?? 0) - (c.luck ?? 0);
-
-/** @param {CandidateView} c @param {boolean} hasHeading whether the column has another heading */
-const removal = (c, hasHeading) => c.removedBy && (hasHeading ? `out: ${c.removedBy}` : c.removedBy);
 
 /** @param {CandidateView} c @returns {string} */
 function status(c) {
@@ -99,22 +81,4 @@ function shares(c, largest) {
       el("i", { class: "final", style: width(c.final ?? 0) })),
     el("span", { class: "mono" }, percent(c.probability)), el("span", { class: "faint" }, "→"),
     el("span", { class: "mono" }, percent(c.final)));
-}
-
-/**
- * @param {CandidateView} c @param {number} best the winner's score
- * @param {number} span nats from one side to the other @returns {SVGElement}
- */
-function line(c, best, span) {
-  const score = c.score ?? 0;
-  const xOf = (/** @type {number} */ value) =>
-    4 + (WIDE - 8) * Math.max(0, 1 - (best - Math.min(value, best)) / (span || 1));
-  const [from, to] = [xOf(start(c)), xOf(score)];
-  const wins = score === best;
-  const size = { viewBox: `0 0 ${WIDE} 14`, width: WIDE, height: 14 };
-  return svg("svg", { class: "score", ...size, "aria-hidden": "true" },
-    svg("line", { class: "goal", x1: WIDE - 4, x2: WIDE - 4, y1: 0, y2: 14 }),
-    svg("line", { class: "luck", x1: from, x2: to, y1: 7, y2: 7 }),
-    svg("line", { class: "start", x1: from, x2: from, y1: 3, y2: 11 }),
-    svg("circle", { class: wins ? "end wins" : "end", cx: to, cy: 7, r: wins ? 3.5 : 2.5 }));
 }

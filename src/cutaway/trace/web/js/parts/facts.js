@@ -6,7 +6,7 @@
 import { button, el, replace, token } from "./dom.js";
 import { gloss } from "../figures/catalogue.js";
 import { endsThought } from "../figures/constraint.js";
-import { allFigures } from "../figures/machine.js";
+import { allFigures } from "../figures/stations.js";
 import { visible } from "../figures/numbers.js";
 import { isUncertain, stepView } from "../figures/step-view.js";
 import { View } from "./view.js";

@@ -1,10 +1,10 @@
 /**
- * The sampling chain of one step: the probability of the selected token after each stage, and what a stage removed. How
- * many tokens each one left is in the drawing of the machine.
+ * The sampling chain of one step: the probability of the selected token after each stage, and the likeliest tokens that
+ * a stage removed. How many there were is in the river.
  */
 
 import { el, token } from "./dom.js";
-import { hue, percent, probability, thousands, visible } from "../figures/numbers.js";
+import { hue, percent, probability, visible } from "../figures/numbers.js";
 import { stageProbabilities } from "../figures/step-view.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 /** @import { StepView } from "../figures/step-view.js" */
@@ -32,12 +32,6 @@ export function showProbabilities(elements, trace, step, candidate) {
   return visible(trace.nameOf(candidate.id));
 }
 
-/** @param {Trace} trace @param {StepView} view @returns {HTMLElement[]} a sentence for each stage that removed tokens */
-export function removals({ head }, { stages }) {
-  return stages.flatMap(({ label, survivors, removedMass, topRemoved }, i) => {
-    const count = (stages[i - 1]?.survivors ?? head.vocab_size) - survivors;
-    if (count <= 0) return [];
-    return [el("p", { class: "removal faint" }, `${label} removed ${thousands(count)} ${count === 1 ? "token" : "tokens"} with ${percent(removedMass)}`,
-      topRemoved.length ? " of the probability, the likeliest first: " : " of the probability", ...topRemoved.flatMap((name) => [token(name), " "]))];
-  });
-}
+/** @param {StepView} view @returns {HTMLElement[]} the likeliest tokens that each stage removed */
+export const removals = ({ stages }) => stages.flatMap(({ label, topRemoved }) => (topRemoved.length
+  ? [el("p", { class: "removal faint" }, `${label} cut off, the likeliest first: `, ...topRemoved.flatMap((name) => [token(name), " "]))] : []));

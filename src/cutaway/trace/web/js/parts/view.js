@@ -41,3 +41,21 @@ export class View extends HTMLElement {
     return this.#session;
   }
 }
+
+/**
+ * Figures that change more often than ten times a second cannot be read, and would cost frames.
+ * @param {() => void} show @returns {() => void} what shows at once, or a tenth of a second after the last time
+ */
+export function paced(show) {
+  let [shownAt, timer] = [-Infinity, 0];
+  const now = () => {
+    timer = 0;
+    shownAt = performance.now();
+    show();
+  };
+  return () => {
+    const wait = shownAt + 100 - performance.now();
+    if (wait <= 0) now();
+    else timer ||= window.setTimeout(now, wait);
+  };
+}

@@ -59,7 +59,7 @@ class StepWaterfall extends View {
       this.rows = rows(view);
       this.marked = undefined;
       replace(this.stages, ...this.items);
-      replace(this.removed, ...removals(run.trace, view));
+      replace(this.removed, ...removals(view));
       this.bent.textContent = view.bent;
       replace(this.head, heading(view));
       replace(this.body, ...this.rows);

@@ -1,4 +1,4 @@
-"""The drawing of the machine: figures of the selected step, stations that open panels, a pulse."""
+"""The river of a step, its stations, which open panels, and its time."""
 
 import pytest
 
@@ -7,10 +7,11 @@ from cutaway.trace import Trace, to_html
 
 STATIONS = [
     "tokens", "embedding", "2 layers", "logits → softmax", "sampler settings", "luck", "token",
+    "why it ended",
 ]  # fmt: skip
 OPENS = {
     "tokens": "Leave out", "embedding": "Inside", "layers": "Inside", "logits": "Step",
-    "chain": "Step", "luck": "Practice", "token": "Branches",
+    "chain": "Step", "luck": "Practice", "token": "Branches", "end": "Why it ended",
 }  # fmt: skip
 
 
@@ -20,20 +21,42 @@ def written(page, **settings):
     return page
 
 
+def title(page, name):
+    return station(page, name).get_by_role("button").get_attribute("title")
+
+
 def station(page, name):
-    return page.tab.locator(f"machine-view .at-{name}")
+    return page.tab.locator(f"river-view .at-{name}")
 
 
 def test_the_figures_are_those_of_the_selected_step(open_page, tiny_server, tmp_path):
     page = written(open_page(tiny_server.url))
     steps = page.download_run(tmp_path / "run.jsonl").steps
-    assert page.tab.locator("machine-view .name").all_inner_texts() == STATIONS
+    assert page.tab.locator("river-view li").all_inner_texts() == STATIONS
     for key, step in (("Home", steps[0]), ("End", steps[-1])):
         page.press(key)
         page.settle()
-        assert f"{step.position} so far" in station(page, "tokens").inner_text()
-        assert f"rank {step.observed.rank}" in station(page, "token").inner_text()
-    assert "heads" in station(page, "layers").inner_text()
+        assert f"{step.position} so far" in title(page, "tokens")
+        assert f"rank {step.observed.rank}" in title(page, "token")
+        bands = page.tab.locator("river-view .band[data-id]")
+        ids = bands.evaluate_all("(all) => all.map((band) => Number(band.dataset.id))")
+        assert sorted(ids) == sorted(c.id for c in step.observed.candidates)
+        won = page.tab.locator("river-view .race.chosen").get_attribute("data-id")
+        assert int(won) == step.token_id
+    assert "heads" in title(page, "layers")
+
+
+def test_a_band_selects_its_candidate(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    band = page.tab.locator("river-view .band[data-id]").nth(1)
+    band.dispatch_event("click")
+    page.settle()
+    selected = page.tab.locator("river-view .band.selected").get_attribute("data-id")
+    assert selected == band.get_attribute("data-id")
+    assert (
+        page.tab.locator("step-waterfall tr[aria-current]").get_by_role("cell").nth(2).inner_text()
+        == "2"
+    )
 
 
 def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server):
@@ -49,19 +72,24 @@ def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server):
         assert page.tab.evaluate(focused) == f"station at-{name}"  # the focus stays
 
 
-def test_the_way_back_opens_timelines_and_why_it_ended(open_page, tiny_server):
+def test_the_stairs_of_time_open_timelines(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
-    for name, panel in (("and again", "Timelines"), ("why it ended", "Why it ended")):
-        page.tab.locator("machine-view").get_by_role("button", name=name).click()
-        page.settle()
-        assert page.tab.get_by_role("tabpanel", name=panel, exact=True).is_visible()
+    told = page.tab.locator("time-view").inner_text()
+    assert "% of the time is the model" in told
+    assert "12 steps" in told
+    page.tab.get_by_role("button", name="All steps: Timelines").click()
+    page.settle()
+    assert page.tab.get_by_role("tabpanel", name="Timelines", exact=True).is_visible()
 
 
 def test_every_figure_of_the_step_is_explained(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
-    figures = page.tab.locator("machine-view .figure")
-    assert figures.count() > 12
-    assert all(figures.evaluate_all("(all) => all.map((one) => one.title.length > 15)"))
+    parts = page.tab.locator(
+        "river-view li button, river-view :is(.band, .fall, .gate, .race) title"
+    )
+    assert parts.count() > 12
+    titles = parts.evaluate_all("(all) => all.map((one) => one.title || one.textContent)")
+    assert all(len(words) > 8 for words in titles)
     fold = page.tab.get_by_role("button", name="Figures")
     fold.focus()
     assert not page.tab.locator("step-facts dl").is_visible()
@@ -74,10 +102,11 @@ def test_every_figure_of_the_step_is_explained(open_page, tiny_server):
     assert not page.barriers("step-facts")
 
 
-OUTSIDE = """(all) => all.filter((text) => {
-    const [own, part] = [text, text.closest("li")].map((one) => one.getBoundingClientRect());
-    return own.width && (own.left < part.left - 3 || own.right > part.right + 3);
-}).map((text) => text.textContent)"""
+OUTSIDE = """(all) => all.filter((mark) => {
+    const boxes = [mark, mark.closest("river-view")].map((one) => one.getBoundingClientRect());
+    const [own, view] = boxes;
+    return own.width && (own.left < view.left - 3 || own.right > view.right + 3);
+}).map((mark) => mark.textContent)"""
 CUT = "(box) => box.scrollWidth > box.clientWidth + 1"
 
 
@@ -87,14 +116,12 @@ CUT = "(box) => box.scrollWidth > box.clientWidth + 1"
 )
 def test_it_fits_and_has_no_barrier(open_page, tiny_server, scheme, width):
     page = written(open_page(tiny_server.url, width, 800, color_scheme=scheme))
-    texts = page.tab.locator("machine-view .name, machine-view .figure")
+    texts = page.tab.locator("river-view .label, river-view .station")
     assert not texts.evaluate_all(OUTSIDE)
     if width > 390:
         assert not page.tab.locator("step-waterfall .scrolling").evaluate(CUT)
-    assert not page.barriers("machine-view")
-    page.tab.locator("machine-view .pulse").evaluate(
-        "(pulse) => { pulse.style.transform = 'translateX(100%)'; }"  # as at its end
-    )
+    assert not page.barriers("river-view")
+    assert not page.barriers("time-view")
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
@@ -103,7 +130,7 @@ def test_large_type_stays_within_the_page(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
     page.tab.evaluate("() => { document.documentElement.style.fontSize = '24px'; }")
     page.settle()
-    assert not page.tab.locator("machine-view .name, machine-view .figure").evaluate_all(OUTSIDE)
+    assert not page.tab.locator("river-view .label, river-view .station").evaluate_all(OUTSIDE)
 
 
 def test_branch_covers_no_figure(open_page, tiny_server):
@@ -128,35 +155,14 @@ def test_branch_covers_no_figure(open_page, tiny_server):
         button.click(trial=True)  # nothing lies over it
 
 
-def test_the_pulse_runs_while_a_text_is_written_and_is_still_afterwards(open_page, tiny_server):
-    page = open_page(tiny_server.url)
-    page.go(kind="completion", settings={"max_tokens": 240, "ignore_eos": True})  # many frames
-    page.tab.evaluate("""() => {
-        window.pulses = 0;
-        document.addEventListener("animationstart", (event) => {
-            if (event.animationName.startsWith("machine-pulse")) window.pulses += 1;
-        });
-    }""")
-    page.tab.get_by_role("tab", name="Completion").click()
-    page.tab.get_by_label("Text to continue").fill("ab")
-    page.tab.get_by_role("button", name="Write", exact=True).click()
-    page.wait_for_runs()
-    page.tab.wait_for_function("() => window.pulses > 0")
-    page.tab.wait_for_function("() => !document.querySelector('machine-view .pulse.runs')")
-
-
-def test_nothing_moves_where_motion_is_not_wanted(open_page, tiny_server):
-    page = written(open_page(tiny_server.url, reduced_motion="reduce"))
-    moving = "() => document.querySelector('machine-view').getAnimations({ subtree: true }).length"
+def test_nothing_moves_by_itself(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    moving = "() => document.querySelector('river-view').getAnimations({ subtree: true }).length"
     assert page.tab.evaluate(moving) == 0
-    name = (
-        "(pulse) => { pulse.classList.add('runs'); return getComputedStyle(pulse).animationName; }"
-    )
-    assert page.tab.locator("machine-view .pulse").evaluate(name) == "none"
 
 
 @pytest.mark.slow  # two exports are in every run
-def test_an_exported_file_has_the_machine_with_the_stations_that_it_can_open(
+def test_an_exported_file_has_the_river_with_the_stations_that_it_can_open(
     open_page, tiny_path, tmp_path
 ):
     llm = LLM(tiny_path, threads=1, progress=False)
@@ -165,7 +171,7 @@ def test_an_exported_file_has_the_machine_with_the_stations_that_it_can_open(
     out.write_text(to_html(Trace.read(tmp_path / "run.jsonl")))
     page = open_page(out.as_uri())
     page.settle()
-    assert page.tab.locator("machine-view .name").all_inner_texts() == STATIONS
+    assert page.tab.locator("river-view li").all_inner_texts() == STATIONS
     station(page, "token").get_by_role("button").click()
     page.settle()
     assert page.tab.get_by_role("tabpanel", name="Branches").is_visible()
