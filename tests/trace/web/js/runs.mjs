@@ -2,6 +2,7 @@
 // are the same as the page saves them.
 
 import { readFileSync } from "node:fs";
+import { gunzipSync } from "node:zlib";
 import { exportRuns } from "../../../../src/cutaway/trace/web/js/state/export.js";
 import { Trace, lineOf, recordOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 
@@ -43,3 +44,7 @@ export function pair() {
 for (const [i, { bytes }] of (await exportRuns(pair())).entries()) {
   saved.set(["page/first.jsonl", "page/six.jsonl"][i], new TextDecoder().decode(bytes));
 }
+
+/** The recording of the package. */
+export const recording = () => Trace.parse(gunzipSync(readFileSync(
+  new URL("../../../../src/cutaway/trace/web/first-run.jsonl.gz", import.meta.url))).toString("utf8"));

@@ -10,6 +10,7 @@ import "../parts/near.js";
 import "../parts/what-if.js";
 import { ApiError, fetchAbout } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
+import { isWelcome } from "../parts/arrival.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
 
@@ -39,6 +40,7 @@ async function openRecording(here) {
   const { href } = /** @type {HTMLLinkElement} */ (document.querySelector("#recording"));
   try {
     await session.openRecording(await (await fetch(href)).blob(), here);
+    if (!here && isWelcome()) store.arrive();
   } catch (error) {
     store.set({ notice: sentence(error) });
   }

@@ -4,7 +4,7 @@
  * Knows runs and what follows from them. Knows no document.
  */
 
-import { bits, visible } from "./numbers.js";
+import { bits, visible, wordOf } from "./numbers.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 
@@ -68,7 +68,7 @@ export function titleOf(runs, run) {
 export function forkOf({ request, name, trace }) {
   const parent = request ? null : trace.known?.parent; // the name of an opened run is that of its file
   const fork = parent ? `${changeOf(trace, parent.token_id)} at ${parent.step}` : name;
-  return `fork: ${clip(visible(fork).replace(/^␣(?=\S)/, ""), TITLE)}`;
+  return `fork: ${clip(wordOf(fork), TITLE)}`;
 }
 
 /** @param {Trace} trace @param {number | null} id @returns {string} the forced token; null: the fork is one of interventions */

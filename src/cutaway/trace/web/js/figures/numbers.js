@@ -88,6 +88,9 @@ export function visible(text) {
   return text === "" ? "∅" : escapeInvisible(text.replaceAll(/^ | $/g, "␣").replace(/^\p{M}/u, "◌$&"));
 }
 
+/** @param {string} text of a token @returns {string} as a word: the space before it is left out, where a word follows */
+export const wordOf = (text) => visible(text).replace(/^␣(?=\S)/, "");
+
 /** @param {string} text @returns {string} with invisible characters escaped as Python does: "\\n" */
 export const escapeInvisible = (text) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cn}]/gu, escapeCharacter);
 

@@ -1,24 +1,53 @@
 /**
- * A line for newcomers above the recorded run, which leads to practice and help. It disappears with the recording.
+ * Lines for newcomers above the recorded run: what it is, and a question about its most uncertain step, whose answer is a
+ * click away. They disappear with the recording.
  */
 
-import { button, el, replace, setText } from "./dom.js";
+import { answer, question } from "../figures/rivals.js";
+import { mostUncertain } from "../figures/step-view.js";
+import { button, el, replace, scrollToPanels, setText } from "./dom.js";
 import { pressHelp } from "./keys.js";
 import { View } from "./view.js";
 
 class FirstLook extends View {
   name = el("strong");
+  skip = button("Skip", () => {}, { class: "link" }); // any click ends the arrival
+  replay = button("Write it again", () => this.store.arrive(), { class: "link" });
+  question = button("", () => this.explain(), { class: "link" });
+  answer = el("span", { role: "status" });
+  asked = el("p", {}, this.question, " ", this.answer);
+  meaning = el("p", {}, "Over each token fall its likeliest rivals, as large as they were likely.");
 
   build() {
-    replace(this, el("p", {}, this.name, ": it continued the grey words. Click a token to see how it was chosen. ",
+    replace(this, el("p", {}, this.name, ": it continued the grey words. ", this.skip, this.replay, " · ",
       button("Help", pressHelp, { class: "link" }), " · ",
-      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" })));
+      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" })), this.meaning, this.asked);
   }
 
   draw() {
-    const { recording } = this.store.state;
+    const { recording, arriving } = this.store.state;
     this.hidden = !this.store.showsRecording;
-    setText(this.name, recording ? `Example, ${recording.name}` : "");
+    const step = recording?.trace.steps[mostUncertain(recording.trace)];
+    if (this.hidden || !recording || !step) return;
+    setText(this.name, `Example, ${recording.name}`);
+    setText(this.question, question(recording.trace, step));
+    if (arriving) setText(this.answer, "");
+    if (this.replay.hidden && !arriving && document.activeElement === this.skip) queueMicrotask(() => this.replay.focus());
+    this.skip.hidden = !arriving;
+    this.replay.hidden = arriving;
+    this.meaning.hidden = !arriving;
+    this.asked.hidden = arriving;
+  }
+
+  /** Open the panel that answers, at the step and its token. */
+  explain() {
+    const { recording } = this.store.state;
+    const step = recording?.trace.steps[mostUncertain(recording.trace)];
+    if (!recording || !step) return;
+    this.store.goTo(step.index);
+    this.store.set({ panel: "step", candidate: Math.max(0, step.candidates.findIndex(({ id }) => id === step.token_id)) });
+    setText(this.answer, answer(recording.trace, step));
+    scrollToPanels();
   }
 }
 

@@ -6,6 +6,7 @@
  * last one.
  */
 
+import { Arrival } from "./arrival.js";
 import { chip } from "./chip.js";
 import { el, keepInSight, replace, scale } from "./dom.js";
 import { inherits } from "../figures/branches.js";
@@ -36,6 +37,8 @@ class TokenStrip extends View {
   /** @type {HTMLElement[]} */
   promptTokens = [];
   tint = new Tint();
+  /** @type {Arrival | undefined} */
+  arrival;
   legend = el("p", { class: "legend faint" }, "surprise: 0 bits ", scale(), " 8 bits or more");
 
   empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
@@ -43,7 +46,8 @@ class TokenStrip extends View {
 
   build() {
     this.tokens.addEventListener("click", (event) => this.handleClick(event));
-    replace(this, this.empty, this.tokens, this.legend, this.tint.element);
+    this.arrival = new Arrival(this.store);
+    replace(this, this.empty, this.tokens, this.arrival.element, this.legend, this.tint.element);
   }
 
   draw() {
@@ -62,6 +66,8 @@ class TokenStrip extends View {
     }
     this.mark(this.store.state.step);
     this.drawTint(trace);
+    this.arrival?.draw(trace, this.chips);
+    this.classList.toggle("arriving", this.store.state.arriving);
   }
 
   /** @param {Trace} trace its prompt is shown token by token while the text is tinted */

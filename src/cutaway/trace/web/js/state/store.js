@@ -48,6 +48,7 @@
  *               model; null: not asked yet, or there is no server
  * locked        whether the server requires a key
  * large         whether the type is large, for a projector
+ * arriving      whether the recording writes itself: it is shown up to the selected step
  * @typedef {{by: import("../figures/inside.js").TintBy, map: import("../figures/inside.js").MapBy,
  *   head: [number, number] | null, part: string | null}} InsideSelection
  *
@@ -60,7 +61,7 @@
  *   settings: Record<string, any>, seed: string, typing: number | null,
  *   price: {input: number, output: number} | null,
  *   refusal: {param: string | null, message: string} | null, notice: string | null,
- *   about: About | null, locked: boolean, large: boolean}} State
+ *   about: About | null, locked: boolean, large: boolean, arriving: boolean}} State
  *
  * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
  * @typedef {{model: string, local?: {inside: boolean, practice: string[]}, models?: string[], weights: string, version: string, context: number,
@@ -75,7 +76,7 @@ const BEGINNING = {
   inside: { by: "weight", map: "attribution", head: null, part: null },
   whatIf: null, kind: "chat", tools: "", mustCall: false, draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refusal: null, notice: null, about: null,
-  locked: false, large: false,
+  locked: false, large: false, arriving: false,
 };
 
 /** The fields that the address keeps. */
@@ -182,13 +183,27 @@ export class Store extends EventTarget {
     if (this.showsRecording) this.goTo(here ? this.state.step : mostUncertain(recording.trace));
   }
 
+  /** Begin the arrival: the recording writes itself, up to its most uncertain step. */
+  arrive() {
+    this.goTo(0);
+    this.set({ arriving: this.showsRecording });
+  }
+
+  /** End the arrival, at its end or before: the recording is whole. */
+  arrived() {
+    if (!this.state.arriving) return;
+    this.set({ arriving: false });
+    if (this.showsRecording) this.goTo(mostUncertain(/** @type {Run} */ (this.run).trace));
+  }
+
   // -- the address --------------------------------------------------------------------------------
 
   /** @returns {string} the fragment that restores this state: every field that differs from the initial state */
   get address() {
     const address = new URLSearchParams();
     const { recording } = this.state;
-    const usual = recording && this.showsRecording ? { ...BEGINNING, step: mostUncertain(recording.trace) } : BEGINNING;
+    const usual = recording && this.showsRecording
+      ? { ...BEGINNING, step: this.state.arriving ? this.state.step : mostUncertain(recording.trace) } : BEGINNING;
     for (const name of ADDRESS) {
       const value = this.state[name];
       const plain = typeof value === "string" ? value : JSON.stringify(value);

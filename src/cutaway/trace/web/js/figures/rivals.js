@@ -1,0 +1,46 @@
+/**
+ * The tokens that a step's token was drawn from: its likeliest rivals, and the sums that decided. Knows the record, and
+ * no document.
+ */
+
+import { percent, probability, wordOf } from "./numbers.js";
+import { score } from "./endings.js";
+/** @import { Trace, Step, Candidate } from "../state/trace.js" */
+
+/** @typedef {{name: string, share: number}} Rival `share`: its probability after the chain */
+
+const MOST = 4;
+
+/** @param {Candidate} candidate @returns {number} its probability after the chain; 0: a stage removed it */
+const shareOf = ({ final_logprob: final }) => (final === null ? 0 : probability(final));
+
+/** @param {Step} step @returns {Candidate | undefined} */
+const tokenOf = (step) => step.candidates.find(({ id }) => id === step.token_id);
+
+/** @param {Trace} trace @param {Step} step @returns {{chosen: Rival, others: Rival[]}} the others likeliest first, without those that a stage removed */
+export function rivals(trace, step) {
+  const rival = (/** @type {Candidate} */ candidate) => ({ name: trace.nameOf(candidate.id), share: shareOf(candidate) });
+  const others = step.candidates.filter(({ id, final_logprob: final }) => id !== step.token_id && final !== null).map(rival)
+    .sort((a, b) => b.share - a.share).slice(0, MOST);
+  const chosen = tokenOf(step);
+  return { chosen: chosen ? rival(chosen) : { name: trace.nameOf(step.token_id), share: 0 }, others };
+}
+
+/** @param {Trace} trace @param {Step} step @returns {string} "choose: 0.1%. Why did it win?" */
+export const question = (trace, step) =>
+  `${wordOf(trace.nameOf(step.token_id))}: ${percent(probability(step.logprob))}. Why did it win?`;
+
+/** @param {Trace} trace @param {Step} step @returns {string} the sums of log-probability and luck; empty: the step was not drawn by luck */
+export function answer(trace, step) {
+  const alive = step.candidates.filter(({ final_logprob: final, luck }) => final !== null && luck !== null);
+  const chosen = alive.find(({ id }) => id === step.token_id);
+  const second = alive.filter((candidate) => candidate !== chosen).sort((a, b) => score(b) - score(a))[0];
+  if (!chosen || step.source === "forced") return "";
+  const sum = (/** @type {Candidate} */ c) => `${signed(c.final_logprob ?? 0)} ${(c.luck ?? 0) < 0 ? "−" : "+"} `
+    + `${Math.abs(c.luck ?? 0).toFixed(2)} = ${signed(score(c))}`;
+  const other = second ? `; ${wordOf(trace.nameOf(second.id))} had ${sum(second)}` : "";
+  return `Log-probability and luck: ${sum(chosen)}${other}. The highest sum is drawn.`;
+}
+
+/** @param {number} value @returns {string} */
+const signed = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
