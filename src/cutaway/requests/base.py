@@ -70,8 +70,8 @@ def _is_prompt(prompt: Any) -> bool:
 
 
 Message = Mapping[str, Any]
-_DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
-_MOST_BREAKERS = 4096  # bytes of all breakers, the same limit as for bad_words
+DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
+MOST_BREAKERS = 4096  # bytes of all breakers, the same limit as for bad_words
 
 
 class BaseLLM:
@@ -143,7 +143,7 @@ class BaseLLM:
         """Parse keywords with ``options.parse_options``; turn DRY's breakers into token ids."""
         options = {**(common or {}), **keywords}
         if "dry_breakers" in options or _is_on(options.get("dry_multiplier")):
-            breakers = self._breaker_ids(options.get("dry_breakers", _DRY_BREAKERS))
+            breakers = self._breaker_ids(options.get("dry_breakers", DRY_BREAKERS))
             keywords = {**keywords, "dry_breakers": breakers}
         return parse_options(keywords, common, traced=traced)
 
@@ -159,8 +159,8 @@ class BaseLLM:
             ) from None
         if b"" in strings:
             raise InputError("dry_breakers", ": an empty string is in every token; leave it out")
-        if (size := sum(map(len, strings))) > _MOST_BREAKERS:
-            raise InputError("dry_breakers", f" have {size} bytes; at most {_MOST_BREAKERS} in all")
+        if (size := sum(map(len, strings))) > MOST_BREAKERS:
+            raise InputError("dry_breakers", f" have {size} bytes; at most {MOST_BREAKERS} in all")
         ids = [part for part in breakers if not isinstance(part, str)]
         return ids + self._ids_with(tuple(sorted(strings))) if strings else ids
 

@@ -17,6 +17,7 @@ Processor = Callable[[list[int], LogitsRow], LogitsRow]
 """A user's own stage: (prompt and output ids so far, logits (vocab,)) -> logits (vocab,)."""
 
 MAX_SEED = 2**64 - 1
+MAX_BIAS = 100
 T = TypeVar("T")
 
 
@@ -226,10 +227,10 @@ class SamplingParams:
         for key, bias in self.logit_bias.items():
             token_id = check_int(Name("logit_bias", prose=": a token id"), key, 0)
             plain[token_id] = check_finite(Name("logit_bias", token_id), bias)
-            if not -100 <= plain[token_id] <= 100:
+            if not -MAX_BIAS <= plain[token_id] <= MAX_BIAS:
                 raise InputError(
                     Name("logit_bias", token_id),
-                    f" must be between -100 and 100, not {shown(bias)}",
+                    f" must be between {-MAX_BIAS} and {MAX_BIAS}, not {shown(bias)}",
                 )
         self._store("logit_bias", dict(sorted(plain.items())))
 

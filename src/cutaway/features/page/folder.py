@@ -33,6 +33,7 @@ from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.page.plan import Readable, write_plan
+from cutaway.features.page.settings import page_settings
 from cutaway.features.practice.page_exercises import run_sheets, sample_sheets, ways_sheet
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import page_about, sizes_of
@@ -204,6 +205,7 @@ def _model(model: LoadedModel) -> dict[str, Any]:
     return {
         "head": head.to_json(),
         "defaults": parse_options({}, traced=True).settings(0),
+        "settings": page_settings(),
         "end_ids": [*model.tokenizer.end_ids],
         "stages": catalogue_data["stages"],
         "presets": catalogue_data["presets"],

@@ -5,13 +5,16 @@ async ({ file, forcedFile }) => {
     ["state/api", "state/session", "state/store", "state/requests", "state/inside-cache"].map(from));
   const store = new Store(), session = new Session(store);
   const { signal } = new AbortController();
-  const said = {};
+  const said = {}, records = {};
+  const RECORDED = ["an answer", "a second answer", "greedy", "a file of a fork, forked twice", "dry", "biased"];
+  const ELSEWHERE = { tier: "", threads: 0, backend: "", cutaway: "" };
   const settings = { max_tokens: 12, temperature: 0.8, min_p: 0.02 };
   store.set({ about: await api.fetchAbout(), settings, seed: "5" });
 
   const note = (name, { trace, error }) => {
     said[name] = error ?? [trace.end?.fingerprint ?? trace.steps.at(-1)?.fingerprint, trace.head.prompt_token_ids, trace.outputIds,
       trace.head.params.max_tokens, trace.steps.map(({ source }) => source[0]).join("")];
+    if (RECORDED.includes(name)) records[name] = [{ ...trace.head, ...ELSEWHERE }, trace.steps.map(({ ms, ...step }) => step), [...trace.tokens.keys()]];
   };
   const start = async (name, more) => {
     const run = await session.start(makeRequest(store, more));
@@ -59,6 +62,9 @@ async ({ file, forcedFile }) => {
   await kinds("a file", await session.open(new File([file], "a.jsonl")));
   await kinds("a file of a fork", await session.open(new File([forcedFile], "b.jsonl")));
   await start("a typed text", { prompt: "Mr. Darcy", forced: run.trace.outputIds.slice(0, 3), settings: { max_tokens: 4 } });
+  await start("dry", { prompt: "he said: he said: he", settings: { dry_multiplier: 2, repetition_penalty: 1.2 } });
+  await start("dry, between", { prompt: "he said: he said: he", settings: { dry_multiplier: 2, dry_breakers: [" said", 5] } });
+  await start("biased", { prompt: "Mr. Darcy", settings: { logit_bias: { 5: 3, 300: -2.5 }, stop_token_ids: [11], track: [7], candidates: 3 } });
   await start("greedy", { prompt: "Mr. Darcy", settings: { temperature: 0 } });
 
   const own = new Store(), reader = new Session(own); // of a page that opens with a recording
@@ -69,5 +75,5 @@ async ({ file, forcedFile }) => {
   for (const kept of own.state.runs) if (kept.request) note(`an address: ${kept.name}`, await session.start(kept.request));
   const old = { ...run.request, settings: { ...run.request.settings, forced: run.trace.outputIds.slice(0, 2) } };
   note("an address of an earlier page", await session.start(old));
-  return said;
+  return { said, records };
 }

@@ -10,6 +10,7 @@ import {
   pullBackNorm, size, sum, times,
 } from "./linear.js";
 import { safetensors } from "./safetensors.js";
+import { readSettings } from "./settings.js";
 
 /**
  * @typedef {import("./linear.js").Direction} Direction
@@ -220,11 +221,10 @@ export class Look {
  */
 function lensOf(loop, stream, { prompt, generated, step, settings, drawn: drawnId }, position, row) {
   const { core } = loop;
-  const params = { ...loop.about.defaults, ...Object.fromEntries(Object.entries(settings).filter(([name]) => !OF_NO_DRAW.includes(name))) };
+  const ofDraw = Object.fromEntries(Object.entries(settings).filter(([name]) => !OF_NO_DRAW.includes(name)));
   let chain = null;
   try {
-    loop.check(params);
-    chain = loop.chain(params, prompt);
+    chain = loop.chain(readSettings(ofDraw, loop.about, loop.tokenizer), prompt);
   } catch { /* the run had something that a page cannot repeat: a grammar, a check */ }
   core.head(stream);
   const draws = stream.map((_, i) => {

@@ -5,6 +5,7 @@
  */
 
 import { chatIds } from "./chat.js";
+import { checkPrompt, readSettings } from "./settings.js";
 import { StoppedText } from "./stops.js";
 
 /**
@@ -14,8 +15,8 @@ import { StoppedText } from "./stops.js";
  * @typedef {Record<string, any>} Json
  *
  * @typedef {import("../figures/catalogue.js").StageEntry} StageEntry
- * @typedef {{head: Json, defaults: Json, end_ids: number[], stages: StageEntry[], presets: Record<string, string[]>,
- *   chat: import("./chat.js").ChatPieces | null}} About
+ * @typedef {{head: Json, defaults: Json, settings: import("./settings.js").Rows, end_ids: number[], stages: StageEntry[],
+ *   presets: Record<string, string[]>, chat: import("./chat.js").ChatPieces | null}} About
  * head: the fields that all traces of the model share; defaults: every setting; stages, presets: see figures/catalogue.js
  *
  * @typedef {{prompt: string | number[], messages: import("./chat.js").Message[] | null, settings: Json, seed: string | null,
@@ -23,9 +24,6 @@ import { StoppedText } from "./stops.js";
  * messages: a conversation, which is answered in the place of a prompt
  */
 
-/** Settings beside those of the stages. */
-const LOOP_SETTINGS = ["max_tokens", "stop", "stop_token_ids", "ignore_eos", "seed", "preset", "chain", "track", "candidates",
-  "cache_prompt"];
 const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
 const PAUSE = 16;  // ms without a look at messages
 
@@ -81,29 +79,26 @@ export class Loop {
   async *records({ prompt, messages, settings: { forced: before = [], ...settings }, seed, forced: own }, signal) {
     const ids = messages ? chatIds(messages, this.about.chat, this.tokenizer)
       : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
-    const params = { ...this.about.defaults, ...settings };
     const forced = own.length ? own : before; // as a server takes the two, from addresses of earlier pages
-    this.check(params);
-    const limit = Math.min(params.max_tokens ?? Infinity, this.core.context - ids.length);
-    if (!ids.length) throw new Error("the prompt has no token: write something");
-    if (params.max_tokens < 1) throw Object.assign(new Error("max_tokens must be 1 or more in this page"), { param: "max_tokens" });
+    const params = readSettings(seed === null ? settings : { ...settings, seed }, this.about, this.tokenizer), drawSeed = params.seed;
+    checkPrompt(ids, forced, params, this.tokenizer);
+    const limit = Math.min(params.max_tokens, this.core.context - ids.length);
     if (limit < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
     if (!params.cache_prompt) this.cachedIds = [];
-    const drawSeed = seed === null ? randomSeed() : BigInt(seed);
     const stages = chainOf(params, this.about), isGreedy = params.temperature === 0;
     const chain = this.chain(params, ids);
-    const tracked = params.track ?? this.about.end_ids;
+    const tracked = [...new Set([...params.track, ...this.about.end_ids])];
 
     /** @type {Json} */
     const head = {
       ...this.about.head, ...this.computed, prompt: messages || typeof prompt !== "string" ? null : prompt,
-      prompt_token_ids: ids, chain: stages.map(({ stage, rule }) => ({ stage, ...rule })),
+      prompt_token_ids: ids, chain: stages.map(described),
       candidates: params.candidates, params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
     };
     const recorded = new Set();
     yield [head, ...this.newTokens([...ids, ...tracked, ...this.about.end_ids], recorded)];
 
-    const text = new StoppedText([params.stop ?? []].flat());
+    const text = new StoppedText(params.stop);
     const ending = new Map([...(params.ignore_eos ? [] : this.about.end_ids).map((/** @type {number} */ id) => [id, "end_token"]),
       ...params.stop_token_ids.map((/** @type {number} */ id) => [id, "stop_token"])]);
     /** @type {number[]} */
@@ -148,15 +143,6 @@ export class Loop {
     const stages = chainOf(params, this.about);
     const history = stages.some(({ stage }) => this.about.stages.find(({ name }) => name === stage)?.history ?? false);
     return { greedy: params.temperature === 0, stages: stages.map(nativeStage), history, prompt: history ? prompt : [] };
-  }
-
-  /** @param {Json} params refuse a setting that only a server knows */
-  check(params) {
-    const allowed = [...this.about.stages.flatMap(({ rule }) => Object.values(rule)), ...LOOP_SETTINGS];
-    for (const [name, value] of Object.entries(params)) {
-      if (allowed.includes(name) || JSON.stringify(value) === JSON.stringify(this.about.defaults[name])) continue;
-      throw Object.assign(new Error(`${name}: this page cannot do that; cutaway serve can`), { param: name });
-    }
   }
 
   /**
@@ -215,6 +201,10 @@ function nativeStage({ stage, rule }) {
   return [stage, values.filter((value) => typeof value === "number"), bias.map(([id, by]) => [Number(id), by]), values.filter(Array.isArray).flat()];
 }
 
+/** @param {{stage: string, rule: Json}} of @returns {Json} a stage in a trace's head, which has no lists of ids */
+const described = ({ stage, rule }) =>
+  ({ stage, ...Object.fromEntries(Object.entries(rule).filter(([, value]) => !Array.isArray(value))) });
+
 /** @param {Drawn} draw */
 function namedIds(draw) {
   return [draw.sampled_id, ...draw.candidates.map(({ id }) => id), ...draw.stages.flatMap((stage) => stage.top_removed)];
@@ -260,8 +250,3 @@ const short = (value) => Number(value.toPrecision(9));
 /** @param {number} value */
 const ms = (value) => Math.round(value * 1e4) / 1e4;
 const nextTask = () => new Promise((resolve) => setTimeout(resolve, 0));
-
-function randomSeed() {
-  const words = crypto.getRandomValues(new Uint32Array(2));
-  return (BigInt(words[0] ?? 0) << 32n) | BigInt(words[1] ?? 0);
-}

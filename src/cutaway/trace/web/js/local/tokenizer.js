@@ -54,6 +54,11 @@ export class Tokenizer {
     return { ids, names: ids.map((id) => this.vocabulary.names[id] ?? new TextDecoder().decode(this.bytes(id))) };
   }
 
+  /** @returns {number} the tokens of the vocabulary */
+  get size() {
+    return this.vocabulary.tokens.length;
+  }
+
   /** @param {number} id @returns {string} with <0xE4> for each byte that is not all of a character */
   name(id) {
     const special = this.vocabulary.names[id], bytes = this.bytes(id);

@@ -220,9 +220,9 @@ export class Session {
   }
 }
 
-/** Settings of a run that its continuation does not take over: a request has its own forced tokens, and the page reads no
- * log-probabilities but those of the trace. */
-const OWN = ["forced", "logprobs", "prompt_logprobs"];
+/** Settings of a run that its continuation does not take over: a request has its own seed and forced tokens, and the page
+ * reads no log-probabilities but those of the trace. */
+const OWN = ["seed", "forced", "logprobs", "prompt_logprobs"];
 
 /** The least number of tokens after a fork, however close it is to the end of its run. */
 const AFTER = 32;
