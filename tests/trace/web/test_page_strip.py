@@ -91,3 +91,50 @@ def test_a_link_to_a_step_does_not_wait(open_page, tiny_server):
     page.settle()
     assert page.step == 2
     assert page.tab.locator(ARRIVING).count() == 0
+
+
+# -- ghosts ----------------------------------------------------------------------------------------
+
+
+def test_ghosts_take_no_room(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.wait_for_runs()
+    page.settle()
+    ghosts = page.tab.locator("token-strip .ghost")
+    assert ghosts.count() > 10
+    assert ghosts.nth(6).get_attribute("aria-label") == "the model wanted ␣make, 25.7%"
+    box = page.tab.locator("token-strip .tokens")
+    assert "make " not in box.inner_text()  # nor in what is copied
+    sizes = "(box) => [box.scrollHeight, box.clientHeight, box.clientWidth]"
+    for width in (1400, 390):
+        page.tab.set_viewport_size({"width": width, "height": 900})
+        page.settle()
+        before = box.evaluate(sizes)
+        under = ghosts.evaluate_all(
+            "(all) => all.map((one) => [one, one.parentNode].map((b) => b.getBoundingClientRect()))"
+        )
+        assert all(abs(low["top"] - word["bottom"]) < 3 for low, word in under)
+        assert all(low["left"] == word["left"] for low, word in under)
+        ghosts.evaluate_all("(all) => all.forEach((one) => { one.style.display = 'none'; })")
+        assert box.evaluate(sizes) == before
+        ghosts.evaluate_all("(all) => all.forEach((one) => { one.style.display = ''; })")
+
+
+def test_a_click_on_a_ghost_branches_there(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.write("ab", max_tokens=24, ignore_eos=True, seed=1, temperature=1.5)
+    page.settle()
+    ghost = page.tab.locator("token-strip .ghost").first
+    word = ghost.get_attribute("data-word")
+    step = ghost.evaluate(
+        "(one) => [...document.querySelectorAll('.chip')].indexOf(one.closest('.chip'))"
+    )
+    ghost.click()
+    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.wait_for_runs()
+    page.settle()
+    assert page.step == step
+    facts = page.tab.locator("step-facts").inner_text()
+    assert f"{word}" in facts and "forced" in facts
+    option = page.tab.locator("run-picker option").last
+    assert f"at {step}" in option.inner_text()

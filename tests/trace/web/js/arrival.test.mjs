@@ -1,9 +1,9 @@
-// drawings/arrival.js and figures/rivals.js: what falls on the caret is the record's.
+// drawings/arrival.js and figures/rivals.js: what falls on the caret, and the ghosts, are the record's.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { falling, sizeOf } from "../../../../src/cutaway/trace/web/js/drawings/arrival.js";
-import { answer, question, rivals } from "../../../../src/cutaway/trace/web/js/figures/rivals.js";
+import { answer, question, rivals, wanted } from "../../../../src/cutaway/trace/web/js/figures/rivals.js";
 import { opened, recording } from "./runs.mjs";
 
 const words = (mark) => mark.children.map(({ attributes, children }) => [children[0], attributes["font-size"], attributes.class]);
@@ -42,4 +42,14 @@ test("the question and its answer are sums of the record", () => {
   assert.ok(won > lost);
   const forced = { ...step, source: "forced" };
   assert.equal(answer(trace, forced), "");
+});
+
+test("a ghost is the likeliest token of a step of more than 4 bits", () => {
+  const trace = recording();
+  const ghosts = trace.steps.filter((step) => wanted(trace, step));
+  assert.deepEqual(ghosts, trace.steps.filter((step) => step.rank > 1 && 2 ** -4 > Math.exp(step.logprob)));
+  assert.ok(ghosts.length > 10 && ghosts.length < trace.steps.length / 2);
+  const { id, name, share } = wanted(trace, trace.steps[23]);
+  assert.deepEqual([id, name], [trace.steps[23].candidates[0].id, " make"]);
+  assert.ok(Math.abs(share - 0.257) < 1e-3);
 });

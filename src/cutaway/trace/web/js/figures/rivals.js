@@ -3,7 +3,7 @@
  * no document.
  */
 
-import { percent, probability, wordOf } from "./numbers.js";
+import { bits, percent, probability, wordOf } from "./numbers.js";
 import { score } from "./endings.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
@@ -24,6 +24,19 @@ export function rivals(trace, step) {
     .sort((a, b) => b.share - a.share).slice(0, MOST);
   const chosen = tokenOf(step);
   return { chosen: chosen ? rival(chosen) : { name: trace.nameOf(step.token_id), share: 0 }, others };
+}
+
+const SURPRISING = 4; // bits
+
+/**
+ * @param {Trace} trace @param {Step} step
+ * @returns {Rival & {id: number} | null} the token that the model wanted at a surprising step, with its probability under
+ *   the model; null: the step surprised by no more than 4 bits, or has the likeliest token
+ */
+export function wanted(trace, step) {
+  const first = step.candidates.find(({ rank }) => rank === 1);
+  if (!first || first.id === step.token_id || bits(step.logprob) <= SURPRISING) return null;
+  return { id: first.id, name: trace.nameOf(first.id), share: probability(first.logit - step.log_sum_exp) };
 }
 
 /** @param {Trace} trace @param {Step} step @returns {string} "choose: 0.1%. Why did it win?" */

@@ -1,9 +1,11 @@
 /**
- * A token of a text, with its surprise as the background.
+ * A token of a text, with its surprise as the background, and under a surprising one its ghost: the token that the model
+ * wanted.
  */
 
 import { el } from "./dom.js";
-import { bits, markLineBreaks, percent, probability, surpriseColour, visible } from "../figures/numbers.js";
+import { bits, markLineBreaks, percent, probability, surpriseColour, visible, wordOf } from "../figures/numbers.js";
+import { wanted } from "../figures/rivals.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /** @type {Record<string, string>} marks of forced tokens and draft tokens */
@@ -23,7 +25,27 @@ export function chip(trace, step, inherited) {
   const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces
   return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
     "data-mark": mark, style: { "--surprise": surpriseColour(surprise), "--lead": lead } },
-    name === "" ? visible(name) : markLineBreaks(name));
+    ...haunted(name === "" ? visible(name) : markLineBreaks(name), ghost(trace, step)));
+}
+
+/** @param {string} text @param {HTMLElement | null} under its ghost @returns {(Node | string)[]} the ghost is under the word, which its space may leave behind at a line's end */
+function haunted(text, under) {
+  if (!under) return [text];
+  const word = text.trimStart();
+  return [text.slice(0, text.length - word.length), el("span", { class: "word" }, word, under)];
+}
+
+/**
+ * @param {Trace} trace @param {Step} step
+ * @returns {HTMLElement | null} its word is no text of the document, so that it is not copied with the text; in the order of
+ *   the Tab key it is left out, since Enter on its token does the same
+ */
+function ghost(trace, step) {
+  const rival = wanted(trace, step);
+  if (!rival) return null;
+  const label = `the model wanted ${visible(rival.name)}, ${percent(rival.share)}`;
+  return el("button", { type: "button", class: "ghost", tabindex: -1, "data-word": wordOf(rival.name), "aria-label": label,
+    title: `${label}: click to continue with it` });
 }
 
 /** @param {string} name @returns {string} how far its background begins after its leading spaces, which stay behind where a line ends */

@@ -131,9 +131,13 @@ class TokenStrip extends View {
 
   /** @param {Event} event */
   handleClick(event) {
-    const at = /** @type {Element} */ (event.target).closest(".chip");
-    const step = this.chips.indexOf(/** @type {HTMLElement} */ (at));
-    if (step >= 0) this.store.goTo(step);
+    const on = /** @type {Element} */ (event.target);
+    const step = this.chips.indexOf(/** @type {HTMLElement} */ (on.closest(".chip")));
+    if (step < 0) return;
+    this.store.goTo(step);
+    const { run, state } = this.store;
+    const token = on.closest(".ghost") && state.about && run?.trace.steps[step]?.candidates.find(({ rank }) => rank === 1);
+    if (run && token) this.session.fork(run, step, token.id);
   }
 }
 
