@@ -20,6 +20,7 @@ from cutaway.trace.page import catalogue
 from cutaway.trace.web import __file__ as web
 from support.page_modules import JS, run_node
 from support.random_llama import write_tiny_llama
+from support.random_qwen35 import write_tiny_qwen35
 
 MODULES = sorted((Path(web).parent / "js").rglob("*.js"))
 COMPUTED = {"temperature", "top_k"}
@@ -85,16 +86,42 @@ def look(tmp_path_factory):
     return inside(llm, Trace.read(folder / "run.jsonl"), STEP)
 
 
-@pytest.fixture(scope="module")
-def page(look, tmp_path_factory):
-    """What the page finds, of all heads together and of one."""
-    path = tmp_path_factory.mktemp("files") / "look.safetensors"
+def write_file(look, folder):
+    """Write the file that a page reads."""
     found, lens = look.logit_attribution(), look.lens(1)
     about = summary.page_header(look, found, lens, str, trace="", model="tiny") | {"as_run": "true"}
-    write_safetensors(path, summary.page_arrays(look, found, lens), about)
+    write_safetensors(folder / "look.safetensors", summary.page_arrays(look, found, lens), about)
+    return folder / "look.safetensors"
+
+
+@pytest.fixture(scope="module")
+def file(look, tmp_path_factory):
+    return write_file(look, tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture(scope="module")
+def page(file):
+    """What the page finds, of all heads together and of one."""
     one = ",".join(map(str, HEAD))
-    return {key: json.loads(run_node(JS / "step-inside.mjs", path, *arg))
+    return {key: json.loads(run_node(JS / "step-inside.mjs", file, *arg))
             for key, arg in (("all", ()), ("one", (one,)))}  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_every_mark_of_the_inside_is_a_figure_of_the_file(file, monkeypatch):
+    monkeypatch.setenv("INSIDE", str(file))
+    run_node("--test", JS / "inside-drawings.mjs")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_the_bands_of_states_are_figures_of_the_file(tmp_path, monkeypatch):
+    llm = LLM(write_tiny_qwen35(tmp_path / "tiny.gguf"), threads=1)
+    options = {"max_tokens": 3, "ignore_eos": True, "temperature": 0}
+    llm.generate([9, 8, 7, 30, 31], trace=tmp_path / "run.jsonl", **options)
+    look = inside(llm, Trace.read(tmp_path / "run.jsonl"), 2)
+    assert [*look.states] == [0, 2]
+    monkeypatch.setenv("INSIDE", str(write_file(look, tmp_path)))
+    run_node("--test", JS / "inside-drawings.mjs")
 
 
 def near(got, expected):

@@ -3,6 +3,7 @@
 import math
 import re
 
+import numpy as np
 import pytest
 
 from cutaway.features.inside.ablate import ablate
@@ -284,6 +285,9 @@ def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
     trace = page.download_run(tmp_path / "run.jsonl")
     look = inside(smollm2_alone, trace, 4)
+    assert not panel.locator("table").count()  # folded
+    panel.get_by_text("Figures", exact=True).click()
+    page.settle()
     assert f"recomputed bit for bit: row hash {look.row_hash:016x}" in panel.inner_text()
     found = look.logit_attribution()
     assert f"in logits: {found.total:+.3f}".replace("-", "−") in panel.inner_text()
@@ -300,6 +304,7 @@ def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
 def test_no_table_of_the_inside_is_cut(open_page, smollm2):
     page = open_page(smollm2.url)
     panel = opened_inside(page)
+    panel.get_by_text("Figures", exact=True).click()
     wide = "(all) => all.map((one) => [one.textContent, one.scrollWidth - one.clientWidth])"
     for width, height in ((1400, 1000), (1200, 900), (1000, 800)):
         page.tab.set_viewport_size({"width": width, "height": height})
@@ -312,7 +317,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     panel = opened_inside(page)
     trace = page.download_run(tmp_path / "run.jsonl")
     panel.locator("canvas").first.focus()
-    page.press("ArrowDown", *["ArrowDown"] * 3, "ArrowRight", "ArrowRight")
+    page.press("ArrowUp", *["ArrowUp"] * 3, "ArrowRight", "ArrowRight")
     page.settle()
     assert page.step == 4  # the arrows were for the picture
     look = inside(smollm2_alone, trace, 4)
@@ -332,6 +337,73 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     panel.locator(".proof .mono").wait_for()
     page.settle()
     assert "L3.H2: attribution" in panel.inner_text()
+
+
+# Of each arc: how thick it is, where it begins and ends; of each token, its box in the window.
+ARCS = """() => {
+    const at = ({x, y}) => [x, y];
+    const arcs = [...document.querySelectorAll(".arcs-layer .arc")].map((arc) => {
+        const point = (length) => arc.getPointAtLength(length);
+        const ends = [0, arc.getTotalLength()].map(point);
+        const places = ends.map((end) => at(end.matrixTransform(arc.getScreenCTM())));
+        return [Number(arc.getAttribute("stroke-width")), ...places];
+    });
+    const tokens = [...document.querySelectorAll("token-strip .place, token-strip .chip")];
+    const boxes = tokens.map((token) => token.getClientRects()[0])
+        .map(({left, right, top, bottom}) => [left, top, right, bottom]);
+    return [arcs, boxes];
+}"""
+
+
+def check_arcs(page, row):
+    """Check that the arcs lead from the step's token to those of the eight largest weights."""
+    arcs, boxes = page.tab.evaluate(ARCS)
+    largest = np.argsort(-row, kind="stable")[:8]
+    assert [thick for thick, *_ in arcs] == pytest.approx(16 * row[largest], abs=0.001)
+    here = boxes[len(row)]
+    for position, (_, (x0, y0), (x, y)) in zip(largest, arcs, strict=True):
+        left, top, right, bottom = boxes[position]
+        assert (x0, x) == pytest.approx((here[0], (left + right) / 2), abs=0.2)
+        assert min(abs(y0 - here[1]), abs(y0 - here[3])) < 0.2
+        assert min(abs(y - top), abs(y - bottom)) < 0.2
+
+
+def test_arcs_over_the_text_lead_to_the_most_attended_tokens(page, smollm2_alone, tmp_path):
+    page.write("one two three four five six seven eight nine ten " * 12, **LUCKY)
+    page.press("Home", *["ArrowRight"] * 20)
+    page.tab.get_by_role("tab", name="Inside").click()
+    panel = page.tab.locator("inside-panel")
+    panel.locator(".proof .mono").wait_for()
+    page.settle()
+    look = inside(smollm2_alone, page.download_run(tmp_path / "run.jsonl"), 20)
+    check_arcs(page, look.mean_weights)
+    heads = panel.locator("canvas").first
+    box = heads.bounding_box()
+    cell = (box["width"] - 24) / 9, box["height"] / 30
+    for layer, head in ((25, 2), (3, 7)):
+        page.tab.mouse.move(
+            box["x"] + 24 + cell[0] * (head + 0.5), box["y"] + cell[1] * (29 - layer + 0.5)
+        )
+        page.settle()
+        check_arcs(page, look.weights[layer, head])
+        assert f"L{layer}.H{head}: attribution" in panel.inner_text()
+        assert "head%22" not in page.address  # pointed at, and not chosen
+    page.tab.mouse.move(5, 5)
+    page.settle()
+    check_arcs(page, look.mean_weights)
+    heads.focus()
+    page.press("ArrowUp", "ArrowUp", "ArrowRight")
+    page.settle()
+    check_arcs(page, look.weights[4, 8])
+    page.tab.set_viewport_size({"width": 1000, "height": 800})  # the text wraps otherwise
+    page.settle()
+    check_arcs(page, look.weights[4, 8])
+    page.tab.evaluate("() => { document.querySelector('token-strip .tokens').scrollTop = 60 }")
+    page.settle()
+    check_arcs(page, look.weights[4, 8])
+    page.tab.get_by_role("tab", name="Timelines").click()
+    page.settle()
+    assert not page.tab.locator(".arc").count()
 
 
 @pytest.mark.slow  # the token's own rival is in every run, above

@@ -249,7 +249,7 @@ FIGURES = tuple(name for name in HeadFigures.__annotations__ if name not in ("la
 """The names of the figures in the array ``heads``, in order."""
 
 TERM_LEVELS = 16
-"""A byte b of ``looked.terms`` is (b − 16) / 16 of the head's largest term, to the nearest b."""
+"""A byte b of ``looked.terms`` is (b − 16) / 16 of the largest term there, to the nearest b."""
 TINY = 1e-30
 
 Arrays = dict[str, NDArray[Any]]
@@ -350,7 +350,7 @@ def page_header(
 def _terms(look: Look, at: NDArray[np.int32]) -> tuple[Floats, NDArray[np.uint8]]:
     """Return the terms of q·k at each head's positions ``at``: a scale and bytes.
 
-    The bytes are (layers, heads, k, head_dim), the scale is (layers, heads). Terms of positions
+    The bytes are (layers, heads, k, head_dim), the scale is (layers, heads, k). Terms of positions
     that a layer does not read are 0.
     """
     by_layer = {
@@ -362,8 +362,8 @@ def _terms(look: Look, at: NDArray[np.int32]) -> tuple[Floats, NDArray[np.uint8]
     for layer, x in by_layer.items():
         read = at[layer, : len(x), :, None] >= look.first_seen[layer]
         terms[layer, : len(x), :, : x.shape[-1]] = np.where(read, x, 0.0)
-    most = np.abs(terms).max(axis=(2, 3), initial=0.0)
-    shares = terms / np.maximum(most, TINY)[..., None, None]
+    most = np.abs(terms).max(axis=-1, initial=0.0)
+    shares = terms / np.maximum(most, TINY)[..., None]
     return most, (np.rint(shares * TERM_LEVELS) + TERM_LEVELS).astype(np.uint8)
 
 

@@ -48,12 +48,12 @@ export function arraysOf(look, attribution, lens) {
 
 /**
  * @param {Look} look @param {Int32Array} at the positions of each head with the largest weights @param {number[]} seen by layer
- * @returns {[string, import("./safetensors.js").Numbers, number[]][]} their scores, the largest term of q·k of each head, and all terms
+ * @returns {[string, import("./safetensors.js").Numbers, number[]][]} their scores, the largest term of q·k of each, and all terms
  */
 function scoresOf({ n, keys, queries, scores, anatomy: { attends } }, at, seen) {
   const layers = attends.length, heads = attends.find((op) => op)?.heads ?? 0, places = Math.min(MOST_PLACES, n);
   const wide = attends.reduce((most, op) => Math.max(most, op?.head_dim ?? 0), 0);
-  const found = new Float32Array(at.length).fill(-Infinity), all = new Float64Array(at.length * wide), most = new Float32Array(layers * heads);
+  const found = new Float32Array(at.length).fill(-Infinity), all = new Float64Array(at.length * wide);
   at.forEach((position, i) => {
     const head = Math.floor(i / places), layer = Math.floor(head / heads), op = attends[layer], [query, key] = [queries[layer], keys[layer]];
     if (!op || !query || !key) return;
@@ -62,11 +62,10 @@ function scoresOf({ n, keys, queries, scores, anatomy: { attends } }, at, seen) 
     const [q, k] = queryAndKey(op, query, key, n, head % heads, position);
     q.forEach((value, d) => (all[i * wide + d] = op.scale * (value * (k[d] ?? 0))));
   });
-  const largest = Float64Array.from(most, (_, head) =>
-    all.subarray(head * places * wide, (head + 1) * places * wide).reduce((top, value) => Math.max(top, Math.abs(value)), 0));
-  return [["looked.scores", found, [layers, heads, places]], ["looked.most", Float32Array.from(largest), [layers, heads]],
+  const most = Float64Array.from(at, (_, i) => all.subarray(i * wide, (i + 1) * wide).reduce((top, value) => Math.max(top, Math.abs(value)), 0));
+  return [["looked.scores", found, [layers, heads, places]], ["looked.most", Float32Array.from(most), [layers, heads, places]],
     ["looked.terms", Uint8Array.from(all, (value, i) =>
-      Math.round((value / Math.max(largest[Math.floor(i / (places * wide))] ?? 0, 1e-30)) * TERM_LEVELS) + TERM_LEVELS), [layers, heads, places, wide]]];
+      Math.round((value / Math.max(most[Math.floor(i / wide)] ?? 0, 1e-30)) * TERM_LEVELS) + TERM_LEVELS), [layers, heads, places, wide]]];
 }
 
 /** @param {Float64Array} row @param {(value: number) => number} by @returns {number[]} where it has most; of equals the first */

@@ -1,5 +1,6 @@
 /**
- * A map of all attention heads: a row for each layer, a column for each head. Arrow keys move between cells.
+ * A map of all attention heads: a row for each layer, the first at the bottom, as in the tower beside it; a column for each
+ * head. Arrow keys move between cells; the mouse points at them.
  */
 
 import { LEVELS, cells } from "../figures/inside.js";
@@ -8,10 +9,9 @@ import { el, replace, scale, setAttributes, typeScale } from "./dom.js";
 /** @import { HeadFigures, MapBy } from "../figures/inside.js" */
 
 const WIDTH = 340; // pixels at most
-const HEIGHT = 420;
 const LEFT = 24; // for the layer numbers, in type of the usual size
 const SCHEME = matchMedia("(prefers-color-scheme: dark)");
-const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 0], ArrowDown: [-1, 0] };
 
 export class HeadsMap {
   canvas = el("canvas", { tabindex: 0, role: "img", "aria-describedby": "heads-sentence" });
@@ -26,20 +26,25 @@ export class HeadsMap {
   chosenHead = null;
   /** @type {MapBy} */
   by = "attribution";
+  pitch = 14;
 
-  /** @param {(head: [number, number]) => void} choose */
-  constructor(choose) {
+  /** @param {(head: [number, number]) => void} choose @param {(head: [number, number] | null) => void} point */
+  constructor(choose, point) {
     this.choose = choose;
+    this.point = point;
     this.canvas.addEventListener("keydown", (event) => this.handleKey(event));
-    this.canvas.addEventListener("click", (event) => this.handleClick(event));
+    this.canvas.addEventListener("click", (event) => this.choose(this.chosenHead = this.at = this.headAt(event)));
+    this.canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && this.point(this.headAt(event)));
+    this.canvas.addEventListener("pointerleave", () => this.point(null));
     onScheme(() => this.draw());
   }
 
   /**
    * @param {HeadFigures[]} figures @param {[number, number]} shape layers and heads
-   * @param {MapBy} by @param {[number, number] | null} chosenHead
+   * @param {MapBy} by @param {[number, number] | null} chosenHead @param {number} pitch pixels of a row
    */
-  show(figures, shape, by, chosenHead) {
+  show(figures, shape, by, chosenHead, pitch) {
+    this.pitch = pitch;
     this.figures = figures;
     this.layers = shape[0];
     this.heads = shape[1];
@@ -47,7 +52,7 @@ export class HeadsMap {
     this.chosenHead = chosenHead;
     this.at = chosenHead ?? this.at;
     setAttributes(this.canvas, {
-      "aria-label": `Heads by ${by}: ${shape[0]} layers down, ${shape[1]} heads across; arrow keys choose one` });
+      "aria-label": `Heads by ${by}: ${shape[0]} layers up, ${shape[1]} heads across; arrow keys choose one` });
     this.draw();
   }
 
@@ -59,7 +64,7 @@ export class HeadsMap {
   /** @returns {{wide: number, high: number}} of a cell, in pixels */
   get cell() {
     const wide = Math.max(4, Math.min(30, Math.floor((WIDTH - this.left) / this.heads)));
-    return { wide, high: Math.max(4, Math.min(14, Math.floor(HEIGHT / this.layers))) };
+    return { wide, high: this.pitch };
   }
 
   draw() {
@@ -75,7 +80,7 @@ export class HeadsMap {
     pen.textBaseline = "middle";
     cells(this.figures, this.by).forEach((level, i) => {
       const { layer, head } = /** @type {HeadFigures} */ (this.figures[i]);
-      const [x, y] = [this.left + wide * head, high * layer];
+      const [x, y] = [this.left + wide * head, high * (this.layers - 1 - layer)];
       pen.clearRect(x, y, wide - 1, high - 1);
       pen.fillStyle = heat(Math.abs(level) / LEVELS);
       pen.fillRect(x, y, wide - 1, high - 1);
@@ -83,12 +88,12 @@ export class HeadsMap {
     });
     pen.fillStyle = style.color;
     const interval = Math.ceil((12 * typeScale()) / high) * (this.layers > 12 ? 5 : 1);
-    for (let layer = 0; layer < this.layers; layer += interval) pen.fillText(`L${layer}`, 0, high * (layer + 0.5));
+    for (let layer = 0; layer < this.layers; layer += interval) pen.fillText(`L${layer}`, 0, high * (this.layers - layer - 0.5));
     if (this.chosenHead) {
       const [layer, head] = this.chosenHead;
       pen.strokeStyle = style.getPropertyValue("--accent");
       pen.lineWidth = 2;
-      pen.strokeRect(this.left + wide * head - 1, high * layer - 1, wide + 1, high + 1);
+      pen.strokeRect(this.left + wide * head, high * (this.layers - 1 - layer), wide - 1, high - 1);
     }
   }
 
@@ -108,13 +113,13 @@ export class HeadsMap {
     this.go(this.chosenHead ? [this.at[0] + (move[0] ?? 0), this.at[1] + (move[1] ?? 0)] : this.at);
   }
 
-  /** @param {MouseEvent} event */
-  handleClick(event) {
+  /** @param {MouseEvent} event @returns {[number, number]} the head there */
+  headAt(event) {
     const { wide, high } = this.cell;
     const frame = this.canvas.getBoundingClientRect();
     const size = (this.left + wide * this.heads) / frame.width; // the picture may be scaled down
-    this.go([Math.floor(((event.clientY - frame.top) * size) / high),
-      Math.floor(((event.clientX - frame.left) * size - this.left) / wide)]);
+    return [clamp(this.layers - 1 - Math.floor(((event.clientY - frame.top) * size) / high), this.layers),
+      clamp(Math.floor(((event.clientX - frame.left) * size - this.left) / wide), this.heads)];
   }
 
   /** @param {number[]} place */

@@ -1,14 +1,20 @@
 /**
- * The inside of the selected step: attention, the logit lens, and the logit attribution of its token over the
- * selected candidate. The text is tinted by the same choice.
+ * The inside of the selected step: the logit lens as a tower, the map of heads, the attention of one of them, what states
+ * keep, and the logit attribution of the step's token over the selected candidate. The text is tinted by the same choice.
+ * The tables have the same figures.
  */
 
+import { attentionDrawing } from "../drawings/attention.js";
+import { bands } from "../drawings/bands.js";
+import { HEAD, pitchOf, tower } from "../drawings/tower.js";
+import { attention, attentionSentence, headName, stateLayers, statesSentence, towerSentence } from "../figures/attention.js";
 import { phrase } from "../figures/catalogue.js";
 import { MOST_ROWS, sortByAttribution, componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn,
   sortedPlaces, total } from "../figures/inside.js";
 import { memory, thousands, visible, withSign } from "../figures/numbers.js";
 import { AttributionChart } from "./attribution-chart.js";
-import { button, el, figure, morph, replace, setText } from "./dom.js";
+import { button, el, figure, morph, replace, setText, typeScale } from "./dom.js";
+import { Drawing } from "./drawing.js";
 import { HeadsMap } from "./inside-map.js";
 import { COMPONENTS, EXPERTS, HEADS, LENS, PLACES, componentRows, headRows, lensTable, otherPlaces, placeRows,
   table } from "./inside-tables.js";
@@ -25,19 +31,31 @@ class InsidePanel extends View {
   proof = el("p", { class: "proof" });
   missing = el("p", { class: "faint", role: "status" });
   by = choice("Colour the text by", BY, (value) => this.choose({ by: value }));
-  map = choice("Colour by", MAPS, (value) => this.choose({ map: value }));
+  map = choice("heads by", MAPS, (value) => this.choose({ map: value }));
   all = button("All heads", () => this.choose({ head: null }));
-  places = el("section");
-  picture = new HeadsMap((head) => this.choose({ head }));
+  controls = el("div", { class: "row" }, this.by.element, this.map.element, this.all);
+  tower = new Drawing("tower");
+  picture = new HeadsMap((head) => this.choose({ head }), (head) => this.point(head));
+  attention = new Drawing("attention");
+  attentionHeading = el("h3");
+  mapBox = el("div", { class: "heads" }, this.picture.canvas, this.picture.legend);
   headSentence = el("p", { id: "heads-sentence", "aria-live": "polite" });
-  headNote = el("p", { class: "faint" });
-  heads = el("div");
+  lensSentence = el("p");
+  notes = el("p", { class: "faint" });
+  states = new Drawing("states");
+  stateSection = el("section", {}, el("h3", {}, "What the states keep of each token"), this.states.element,
+    el("p", { class: "faint" }, "The share of each token in what a layer's heads read from their states: a state keeps no tokens, only what was not yet "
+      + "forgotten or overwritten. The mark: half comes from the tokens right of it."));
+  places = el("section");
+  heads = el("section");
   lens = el("section");
-  chart = new AttributionChart((part) => this.choose({ part }));
+  chart = new AttributionChart((part) => this.choosePart(part));
   heading = el("h3");
   componentSentence = el("p", { id: "component-sentence", "aria-live": "polite" });
   components = el("div");
   opened = el("div");
+  figures = el("details", { class: "tables", ontoggle: () => this.forget() }, el("summary", {}, "Figures"),
+    el("div", { class: "pair" }, this.lens, this.places, this.heads, this.components, this.opened));
   content = el("div", { class: "inside" });
   /** @type {StepInside | null} */
   shownInside = null;
@@ -47,15 +65,29 @@ class InsidePanel extends View {
 
   build() {
     replace(this.content,
-      el("div", {}, this.places,
-        el("section", {}, el("div", { class: "row" }, el("h3", {}, "Heads"), this.map.element, this.all),
-          this.headSentence, this.picture.canvas, this.picture.legend, this.heads, this.headNote)),
-      this.lens,
-      el("section", { class: "whole" }, this.heading, this.chart.box, this.componentSentence,
-        el("div", { class: "pair" }, this.components, this.opened),
-        el("p", { class: "faint" }, phrase("attribution is no effect"))));
+      el("div", { class: "picture" }, this.tower.element, this.mapBox, el("div", { class: "one-head" }, this.attentionHeading, this.attention.element)),
+      this.headSentence, this.lensSentence, this.proof, this.notes, this.stateSection,
+      el("section", {}, this.heading, this.chart.box, this.componentSentence, el("p", { class: "faint" }, phrase("attribution is no effect"))),
+      this.figures);
     this.content.addEventListener("click", (event) => this.handleClick(event));
-    replace(this, el("div", { class: "row" }, this.by.element, this.proof), this.missing, this.content);
+    replace(this, this.controls, this.missing, this.content);
+  }
+
+  /** @param {[number, number] | null} head that the mouse is over */
+  point(head) {
+    if (String(head) !== String(this.store.state.pointed)) this.store.set({ pointed: head });
+  }
+
+  /** @param {string} part of the chart: its figures are in a table */
+  choosePart(part) {
+    this.figures.open = true;
+    this.choose({ part });
+  }
+
+  /** Show the step again, although it is the same. */
+  forget() {
+    this.shownSelection = "";
+    this.draw();
   }
 
   /** @param {Event} event a head may be clicked in a table */
@@ -76,21 +108,21 @@ class InsidePanel extends View {
     const { inside, error, other } = this.session.insides.selectedInside;
     if (!inside) return this.empty(error ?? "The model computes this step again …", error === undefined);
     setText(this.missing, other ? "A comparison with another candidate needs the model; this one is with the likeliest other token." : "");
-    this.content.hidden = this.proof.hidden = false;
+    this.content.hidden = this.controls.hidden = false;
     this.content.classList.remove("old");
-    const selection = JSON.stringify(state.inside);
+    const selection = JSON.stringify([this.store.insideSelection, state.large]);
     if (inside === this.shownInside && selection === this.shownSelection) return;
     const fresh = inside !== this.shownInside;
     this.shownInside = inside;
     this.shownSelection = selection;
-    this.show(inside, run, valid(state.inside, inside), fresh);
+    this.show(inside, run, valid(this.store.insideSelection, inside), fresh);
   }
 
   /** @param {string} sentence @param {boolean} [soon] whether the figures of another step stay until new ones come */
   empty(sentence, soon = false) {
     setText(this.missing, sentence);
     this.content.classList.toggle("old", soon);
-    this.content.hidden = this.proof.hidden = !soon || !this.shownInside;
+    this.content.hidden = this.controls.hidden = !soon || !this.shownInside;
     this.shownSelection = "";
   }
 
@@ -101,20 +133,15 @@ class InsidePanel extends View {
     const allHeads = heads(inside);
     this.by.set(selection.by);
     this.map.set(selection.map);
-    this.all.hidden = selection.head === null;
-    this.showPlaces(inside, selection, tokenAt);
-    this.picture.show(allHeads, [inside.layers, inside.heads], selection.map, selection.head);
-    const head = allHeads[(selection.head?.[0] ?? 0) * inside.heads + (selection.head?.[1] ?? 0)];
-    setText(this.headSentence, selection.head && head ? headSentence(head, tokenAt(head.most))
-      : `${inside.value("sinks")} of ${thousands(allHeads.length)} heads give position 0 more than 30% of their weight.`);
-    setText(this.headNote, phrase(selection.map === "attribution" ? "attribution is no effect" : "attention is no effect"));
+    this.all.hidden = this.store.state.inside.head === null;
+    this.showPicture(inside, selection, allHeads, tokenAt);
     const row = { row: inside.metadata["row"] ?? "" };
     update(this.proof, el("span", { class: "mono" }, phrase(inside.value("as_run") ? "same row" : "other row", row)),
       ` · ${thousands(inside.positions)} tokens, ${memory(inside.value("kv_bytes"))} of keys and values read`);
     const wait = fresh && performance.now() - this.movedAt < RUSH;
     if (fresh) this.movedAt = performance.now();
     clearTimeout(this.timer);
-    const rest = () => this.showTables(inside, selection, allHeads, tokenAt);
+    const rest = () => this.showRest(inside, selection, allHeads, tokenAt);
     if (wait) this.timer = window.setTimeout(rest, RUSH); // while steps fly by, only the text and the map follow
     else rest();
   }
@@ -123,41 +150,61 @@ class InsidePanel extends View {
    * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
    * @param {(position: number) => string} tokenAt the token at a position
    */
-  showTables(inside, selection, allHeads, tokenAt) {
-    update(this.heads, table("The heads with the largest attribution", HEADS,
-      headRows(sortByAttribution(allHeads).slice(0, MOST_ROWS), tokenAt, selection.head)));
-    this.showComponents(inside, selection, allHeads, tokenAt);
+  showPicture(inside, { map, head }, allHeads, tokenAt) {
+    const rows = lensRows(inside);
+    const pitch = pitchOf(rows.length, typeScale());
+    const lens = rows.map(({ id, drawnId, ...row }) => ({ ...row, name: nameIn(inside, id), ours: id === inside.token,
+      draws: drawnId === null ? null : nameIn(inside, drawnId), same: drawnId === inside.token }));
     const token = nameIn(inside, inside.token);
-    update(this.heading, "Attribution of ", el("span", { class: "token" }, token), " over ",
-      el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${withSign(total(inside), 3)}`);
-    update(this.lens, el("h3", {}, "Logit lens: what the output head would predict after each layer"),
-      table("The lens", LENS, lensTable(inside, lensRows(inside))),
-      el("p", {}, lensSentence(inside, token)), el("p", { class: "faint" }, phrase("not said")));
-  }
-
-  /** @param {StepInside} inside @param {InsideSelection} selection @param {(position: number) => string} tokenAt */
-  showPlaces(inside, { by, head }, tokenAt) {
-    const positions = sortedPlaces(inside, by, head);
-    const source = head ? `L${head[0]}.H${head[1]}` : by === "weight" ? "mean of all heads" : "sum of all heads";
-    update(this.places, el("h3", {}, `${by === "weight" ? "Attention weight" : "Attribution"} by position, ${source}`),
-      table("Positions", PLACES, [...placeRows(positions, tokenAt), ...(head ? [] : otherPlaces(positions))]),
-      el("p", { class: "faint" }, phrase(by === "weight" ? "attention is no effect" : "attribution is no effect")));
+    this.tower.show((room) => tower(lens, token, { ...room, pitch, at: head?.[0] ?? null }, towerSentence(inside, rows)));
+    const attends = allHeads.some(({ weight }) => weight > 0);
+    this.mapBox.hidden = !attends;
+    this.mapBox.style.setProperty("--head", `${HEAD / 16}rem`);
+    if (attends) this.picture.show(allHeads, [inside.layers, inside.heads], map, head, pitch);
+    const read = attention(inside, head);
+    setText(this.attentionHeading, attends ? `Attention of ${head ? headName(head) : "all heads, on average"}` : "No layer of this model attends: its layers keep states.");
+    this.attention.show(attends ? (room) => attentionDrawing(read, tokenAt, room, attentionSentence(read, head, tokenAt)) : null);
+    const figures = allHeads[(head?.[0] ?? 0) * inside.heads + (head?.[1] ?? 0)];
+    setText(this.headSentence, head && figures ? headSentence(figures, tokenAt(figures.most))
+      : `${inside.value("sinks")} of ${thousands(allHeads.length)} heads give position 0 more than 30% of their weight. `
+        + "Point at a head to see what it attends to, and how softmax makes weights of its scores.");
+    setText(this.lensSentence, `Logit lens: ${lensSentence(inside, token)}`);
+    setText(this.notes, `${phrase("attention is no effect")} ${phrase("not said")}`);
   }
 
   /**
    * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
-   * @param {(position: number) => string} tokenAt
+   * @param {(position: number) => string} tokenAt the token at a position
    */
-  showComponents(inside, selection, allHeads, tokenAt) {
+  showRest(inside, selection, allHeads, tokenAt) {
+    const states = stateLayers(inside);
+    this.stateSection.hidden = !states.length;
+    this.states.show(states.length ? (room) => bands(states, tokenAt, room, statesSentence(states)) : null);
     const all = components(inside);
     this.chart.show(all, selection.part);
-    update(this.components, table("Components", COMPONENTS, componentRows(all, total(inside))));
     const place = all.findIndex(({ name }) => name === selection.part);
     const component = all[place];
     const before = all.slice(0, place).reduce((sum, { attribution }) => sum + attribution, 0);
     setText(this.componentSentence, component ? componentSentence(component, before)
       : "Choose a component: an attention layer splits into its heads, a head into positions.");
-    update(this.opened, ...(component ? this.split(inside, selection, allHeads, tokenAt) : []));
+    update(this.heading, "Attribution of ", el("span", { class: "token" }, nameIn(inside, inside.token)), " over ",
+      el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${withSign(total(inside), 3)}`);
+    if (!this.figures.open) return; // folded tables need no figures
+    this.showPlaces(inside, selection, tokenAt);
+    update(this.heads, el("h3", {}, "Heads with the largest attribution"), table("The heads with the largest attribution", HEADS,
+      headRows(sortByAttribution(allHeads).slice(0, MOST_ROWS), tokenAt, selection.head)));
+    update(this.lens, el("h3", {}, "Logit lens: what the output head would predict after each layer"),
+      table("The lens", LENS, lensTable(inside, lensRows(inside))));
+    update(this.components, el("h3", {}, "Components"), table("Components", COMPONENTS, componentRows(all, total(inside))));
+    update(this.opened, ...(component ? [el("h3", {}, component.name), ...this.split(inside, selection, allHeads, tokenAt)] : []));
+  }
+
+  /** @param {StepInside} inside @param {InsideSelection} selection @param {(position: number) => string} tokenAt */
+  showPlaces(inside, { by, head }, tokenAt) {
+    const positions = sortedPlaces(inside, by, head);
+    const source = head || by === "weight" ? headName(head) : "sum of all heads";
+    update(this.places, el("h3", {}, `${by === "weight" ? "Attention weight" : "Attribution"} by position, ${source}`),
+      table("Positions", PLACES, [...placeRows(positions, tokenAt), ...(head ? [] : otherPlaces(positions))]));
   }
 
   /**

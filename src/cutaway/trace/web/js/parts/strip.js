@@ -78,13 +78,13 @@ class TokenStrip extends View {
 
   /** @param {Trace} trace tint it while the panel Inside is open */
   drawTint(trace) {
-    const { panel, inside } = this.store.state;
+    const { panel } = this.store.state;
     if (this.tint.on !== (panel === "inside")) {
       this.tint.on = panel === "inside";
       this.showPrompt(trace);
       this.tint.forget();
     }
-    this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, inside, (i) =>
+    this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, this.store.insideSelection, (i) =>
       this.promptTokens[i] ?? this.chips[i - this.promptTokens.length]);
     this.classList.toggle("tinted", this.tint.on);
     this.tint.element.hidden = !this.tint.on;

@@ -1,11 +1,14 @@
 /**
  * Tints each token of the text by its attention weight or its attribution. The tokens with the largest values
- * are numbered, so that nothing depends on colour alone.
+ * are numbered, so that nothing depends on colour alone, and arcs lead to them from where the step's token is written.
  */
 
 import { heat } from "../figures/catalogue.js";
+import { arcPlaces, headName } from "../figures/attention.js";
+import { LEVELS, tints } from "../figures/inside.js";
+import { Arcs } from "./arcs.js";
 import { el, scale } from "./dom.js";
-import { LEVELS, MOST_ROWS, sortedPlaces, tints } from "../figures/inside.js";
+/** @import { PositionFigures } from "../figures/inside.js" */
 /** @import { StepInside } from "../state/step-inside.js" */
 /** @import { InsideSelection } from "../state/store.js" */
 
@@ -17,6 +20,7 @@ export class Tint {
   shownKey = "";
   /** @type {Map<HTMLElement, string>} the level and number of each tinted token */
   tintByToken = new Map();
+  arcs = new Arcs();
 
   /** Draw everything again next time. */
   forget() {
@@ -31,14 +35,14 @@ export class Tint {
   show(inside, selection, at) {
     const { by, head } = selection;
     const key = `${by} ${head}`;
-    if (inside === this.inside && key === this.shownKey) return;
+    if (inside === this.inside && key === this.shownKey) return this.arcs.place();
     if (key !== this.shownKey) this.explain(selection);
     this.inside = inside;
     this.shownKey = key;
     const levels = inside ? tints(inside, by, head) : new Int8Array();
     /** @type {Map<HTMLElement, string>} */
     const tintByToken = new Map();
-    const top = inside ? sortedPlaces(inside, by, head).slice(0, MOST_ROWS) : [];
+    const top = inside ? arcPlaces(inside, by, head) : [];
     const marks = new Map(top.map(({ position }, i) => [position, String(i + 1)]));
     levels.forEach((level, i) => {
       const token = level === 0 ? undefined : at(i);
@@ -47,12 +51,26 @@ export class Tint {
     for (const [token] of this.tintByToken) if (!tintByToken.has(token)) clear(token);
     for (const [token, tint] of tintByToken) if (this.tintByToken.get(token) !== tint) dress(token, tint);
     this.tintByToken = tintByToken;
+    this.showArcs(inside ? at(inside.positions) : undefined, top, by, at);
+  }
+
+  /**
+   * @param {HTMLElement | undefined} from the step's token @param {PositionFigures[]} top @param {"weight" | "attribution"} by
+   * @param {(position: number) => HTMLElement | undefined} at
+   */
+  showArcs(from, top, by, at) {
+    const largest = by === "weight" ? 1 : 2 * Math.abs(top[0]?.attribution ?? 1);
+    const towards = top.flatMap((place) => {
+      const element = at(place.position);
+      return element ? [{ element, share: place[by] / largest }] : [];
+    });
+    this.arcs.show(from?.closest(".tokens") ?? null, from, towards);
   }
 
   /** @param {InsideSelection} selection what the colours mean */
   explain({ by, head }) {
     const [name, end] = by === "weight" ? ["attention weight", "1 (square-root scale)"] : ["attribution", "the largest; − is negative"];
-    this.element.replaceChildren(`${name}, ${head ? `L${head[0]}.H${head[1]}` : "all heads"}: 0 `, scale(), ` ${end}`);
+    this.element.replaceChildren(`${name}, ${head ? headName(head) : "all heads"}: 0 `, scale(), ` ${end}`);
   }
 }
 

@@ -34,6 +34,7 @@
  * panel         the open panel: "step", "canvas", "timelines", "why", "what-if", "inside",
  *               "without", "tree", "compare", "lesson"
  * inside        in the panel Inside: what tints the text, what colours the map of heads, the chosen head and component
+ * pointed       the head in the map that the mouse is over, shown in place of the chosen one
  * lesson        the open lesson: "practice", "snowball", "stop"
  * follow        whether the selection follows a growing run
  * kind          the open tab for writing
@@ -55,7 +56,7 @@
  * A part of the state that a guide selects.
  * @typedef {Omit<Partial<State>, "inside"> & {inside?: Partial<InsideSelection>}} Place
  *
- * @typedef {{inside: InsideSelection, runs: Run[], recording: Run | null, run: number, step: number, candidate: number, pass: number | null, other: number | null,
+ * @typedef {{inside: InsideSelection, pointed: [number, number] | null, runs: Run[], recording: Run | null, run: number, step: number, candidate: number, pass: number | null, other: number | null,
  *   panel: string, lesson: string, follow: boolean, whatIf: Record<string, number> | null,
  *   kind: "chat" | "completion" | "typing", tools: string, mustCall: boolean, draft: string, prompt: string, messages: Message[],
  *   settings: Record<string, any>, seed: string, typing: number | null,
@@ -73,7 +74,7 @@ import { mostUncertain } from "../figures/step-view.js";
 /** @type {State} */
 const BEGINNING = {
   runs: [], recording: null, run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
-  inside: { by: "weight", map: "attribution", head: null, part: null },
+  inside: { by: "weight", map: "attribution", head: null, part: null }, pointed: null,
   whatIf: null, kind: "chat", tools: "", mustCall: false, draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refusal: null, notice: null, about: null,
   locked: false, large: false, arriving: false,
@@ -117,6 +118,12 @@ export class Store extends EventTarget {
   /** @returns {boolean} whether the shown run is the recording */
   get showsRecording() {
     return this.run !== null && this.run === this.state.recording;
+  }
+
+  /** @returns {InsideSelection} with the head that is pointed at in place of the chosen one */
+  get insideSelection() {
+    const { inside, pointed } = this.state;
+    return pointed ? { ...inside, head: pointed } : inside;
   }
 
   /** @returns {number | null} the selected candidate, with which the token is compared; null: the likeliest other token */

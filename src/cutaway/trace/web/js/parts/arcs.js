@@ -1,0 +1,64 @@
+/**
+ * Arcs over a text, between the elements of its tokens. They lie in the box that scrolls the text, so that they scroll with
+ * it, and are placed again where the text wraps otherwise. Knows elements, and no figures.
+ */
+
+import { arcs } from "../drawings/arcs.js";
+import { drawn, replace, svg } from "./dom.js";
+/** @import { End } from "../drawings/arcs.js" */
+
+/** @typedef {{element: Element, share: number}} Towards */
+
+export class Arcs {
+  layer = svg("svg", { class: "arcs-layer", "aria-hidden": "true" });
+  observer = new ResizeObserver(() => this.place());
+  /** @type {{box: HTMLElement, from: Element, to: Towards[]} | null} */
+  shown = null;
+  placedKey = "";
+
+  /** @param {HTMLElement | null} box that scrolls the text; null: no arcs @param {Element} [from] @param {Towards[]} [to] */
+  show(box, from, to = []) {
+    const before = this.shown;
+    this.shown = box && from ? { box, from, to } : null;
+    if (!this.shown) {
+      this.observer.disconnect();
+      this.layer.remove();
+      this.placedKey = "";
+      return;
+    }
+    if (box !== before?.box || box?.childElementCount !== this.watched) this.watch();
+    this.place();
+  }
+
+  watched = 0;
+
+  /** Notice when the box or a piece of the text has another size. */
+  watch() {
+    const box = /** @type {HTMLElement} */ (this.shown?.box);
+    if (this.layer.parentElement !== box) box.append(this.layer);
+    this.observer.disconnect();
+    for (const element of [box, ...box.children]) if (element !== this.layer) this.observer.observe(element);
+    this.watched = box.childElementCount;
+  }
+
+  /** Draw the arcs where the tokens are now, unless they are there. */
+  place() {
+    if (!this.shown) return;
+    const { box, from, to } = this.shown;
+    const frame = box.getBoundingClientRect();
+    const origin = { x: frame.left + box.clientLeft - box.scrollLeft, y: frame.top + box.clientTop - box.scrollTop };
+    const start = end(from, origin, 0);
+    const targets = to.map(({ element, share }) => ({ ...end(element, origin, 0.5), share }));
+    const key = JSON.stringify([start, targets]);
+    if (key === this.placedKey && this.layer.parentElement === box) return;
+    if (this.layer.parentElement !== box) box.append(this.layer);
+    this.placedKey = key;
+    replace(this.layer, drawn(arcs(start, targets)));
+  }
+}
+
+/** @param {Element} element @param {{x: number, y: number}} origin @param {number} across where: 0 is its left edge @returns {End} of its first line */
+function end(element, { x, y }, across) {
+  const { left, width, top, bottom } = element.getClientRects()[0] ?? element.getBoundingClientRect();
+  return { x: left + width * across - x, top: top - y, bottom: bottom - y };
+}

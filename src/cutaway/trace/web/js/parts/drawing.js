@@ -1,0 +1,39 @@
+/**
+ * A place for a drawing, which is drawn again where its width changes. Knows no figures.
+ */
+
+import { drawn, el, replace, typeScale } from "./dom.js";
+
+/** @typedef {(room: {width: number, type: number}) => import("../drawings/marks.js").Mark} Draw */
+
+export class Drawing {
+  width = 0;
+  type = 1;
+  /** @type {Draw | null} */
+  make = null;
+
+  /** @param {string} kind its class */
+  constructor(kind) {
+    this.element = el("div", { class: `drawing ${kind}` });
+    new ResizeObserver(([entry]) => this.handleResize(Math.floor(entry?.contentRect.width ?? 0))).observe(this.element);
+  }
+
+  /** @param {number} width */
+  handleResize(width) {
+    if (!width || (width === this.width && typeScale() === this.type)) return;
+    [this.width, this.type] = [width, typeScale()];
+    this.draw();
+  }
+
+  /** @param {Draw | null} make null: nothing to draw */
+  show(make) {
+    this.make = make;
+    this.element.hidden = make === null;
+    this.draw();
+  }
+
+  draw() {
+    const { make, width, type } = this;
+    if (make && width) replace(this.element, drawn(make({ width, type })));
+  }
+}
