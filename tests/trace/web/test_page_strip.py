@@ -138,3 +138,22 @@ def test_a_click_on_a_ghost_branches_there(open_page, tiny_server):
     assert f"{word}" in facts and "forced" in facts
     option = page.tab.locator("run-picker option").last
     assert f"at {step}" in option.inner_text()
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_the_line_under_the_text_leads_to_why_it_ended(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.wait_for_runs()
+    page.settle()
+    line = page.tab.get_by_role("button", name="The end by step: the end token came at step 48")
+    assert line.locator("svg").bounding_box()["width"] == line.bounding_box()["width"]
+    line.locator(".flag text").click()
+    page.settle()
+    assert page.step == 7
+    panel = page.tab.get_by_role("tabpanel", name="Why it ended", exact=True)
+    assert "step 7: " in panel.locator(".moments").inner_text()
+    page.tab.get_by_role("tab", name="Timelines").click()
+    page.settle()
+    assert "P(end)" not in page.tab.locator("run-timelines").inner_text()  # it stands once

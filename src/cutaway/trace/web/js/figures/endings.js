@@ -4,7 +4,7 @@
  */
 
 import { phrase } from "./catalogue.js";
-import { ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
+import { hue, ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
@@ -16,6 +16,12 @@ import { ordinal, percent, probability, stageLabel, stageLetter, visible } from 
 
 /** @type {Record<string, string>} letters of outcomes that are not a stage */
 const OUTCOMES = { drawn: "●", lost: "○", forced: "→", "an unknown stage": "?" };
+
+/** @type {Record<string, string>} colours of outcomes that are not a stage */
+const COLOURS = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-final)", "?": "var(--line)" };
+
+/** @param {string} letter of an outcome @returns {string} */
+export const outcomeColour = (letter) => COLOURS[letter] ?? hue(letter);
 
 /** @param {Trace} trace @param {Step} step @returns {EndMoment | null} null: no end token is on record */
 export function endMoment(trace, step) {
@@ -76,7 +82,28 @@ export const momentsBeforeEnd = (trace, moments) =>
 /** @param {EndMoment[]} moments @returns {EndMoment[]} the likeliest first */
 export const closest = (moments) => moments.toSorted((a, b) => b.probability - a.probability);
 
+/**
+ * @param {Trace} trace @param {(EndMoment | null)[]} moments of every step
+ * @returns {EndMoment | null} the step that came closest to ending the text and did not; null: none came near
+ */
+export function nearMiss(trace, moments) {
+  const before = momentsBeforeEnd(trace, moments);
+  const best = before.reduce((/** @type {EndMoment | null} */ a, b) => (a && a.probability >= b.probability ? a : b), null);
+  return best && best.probability >= NEAR ? best : null;
+}
+
+const NEAR = 0.01;
+
 // -- in words -------------------------------------------------------------------------------------
+
+/** @param {Trace} trace @param {(EndMoment | null)[]} moments of every step @returns {string} what the line under the text shows */
+export function endSentence(trace, moments) {
+  const [first] = closest(momentsBeforeEnd(trace, moments));
+  const drawn = endedByToken(trace) ? `the end token came at step ${trace.steps.length - 1}` : "the end token did not end the text";
+  const peak = first ? `before, its probability was highest at step ${first.index}, ${percent(first.probability)}, where it `
+    + outcomePhrase(first.outcome) : "";
+  return `The end by step: ${[drawn, peak].filter(Boolean).join("; ")}.`;
+}
 
 /** @param {string} outcome @returns {string} "was drawn", "was removed by top-k 40" */
 export const outcomePhrase = (outcome) =>

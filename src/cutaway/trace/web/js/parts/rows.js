@@ -5,9 +5,9 @@
  */
 
 import { el } from "./dom.js";
-import { outcomePhrase } from "../figures/endings.js";
+import { outcomeColour, outcomePhrase } from "../figures/endings.js";
 import { bars, nearlyAll, peaks, roundUp } from "../figures/columns.js";
-import { MOST_BITS, height, hue, memory, short } from "../figures/numbers.js";
+import { MOST_BITS, height, memory, short } from "../figures/numbers.js";
 import { PHASES } from "../figures/series.js";
 /** @import { Columns } from "../figures/columns.js" */
 /** @import { Series } from "../figures/series.js" */
@@ -19,20 +19,13 @@ import { PHASES } from "../figures/series.js";
  *   paths: (columns: Columns, foot: number) => Map<string, string>}} Row
  */
 
-/** @type {Record<string, string>} colours of outcomes of the end token that are not a stage */
-const OUTCOMES = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-final)", "?": "var(--line)" };
-
-/** @param {string} letter of an outcome @returns {string} */
-export const outcomeColour = (letter) => OUTCOMES[letter] ?? hue(letter);
-
 /** The colours of the phases of a step, from the bottom upwards. */
 export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--warn)"];
 
-/** @param {Series} series @returns {Row[]} of a canvas, the end token and the KV cache only where its record has them */
+/** @param {Series} series @returns {Row[]} of a canvas, the KV cache only where its record has it */
 export function allRows(series) {
   const canvas = series.trace.head.decoder !== undefined;
   return [plain("surprise", `${MOST_BITS} bits`, 56, series.surprise, MOST_BITS), entropyRow(series),
-    ...(canvas && !series.moments.some(Boolean) ? [] : endRows(series)),
     ...(canvas && !series.kv.some(Boolean) ? [] : [kvRow(series)]), msRow(series)];
 }
 

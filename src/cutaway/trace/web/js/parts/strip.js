@@ -8,6 +8,7 @@
 
 import { Arrival } from "./arrival.js";
 import { chip } from "./chip.js";
+import "./end-line.js";
 import { el, keepInSight, replace, scale } from "./dom.js";
 import { inherits } from "../figures/branches.js";
 import { breaksBetween } from "../figures/numbers.js";
@@ -47,7 +48,9 @@ class TokenStrip extends View {
   build() {
     this.tokens.addEventListener("click", (event) => this.handleClick(event));
     this.arrival = new Arrival(this.store);
-    replace(this, this.empty, this.tokens, this.arrival.element, this.legend, this.tint.element);
+    const end = /** @type {View} */ (document.createElement("end-line"));
+    replace(this, this.empty, this.tokens, this.arrival.element, end, this.legend, this.tint.element);
+    end.attach(this.store, this.session);
   }
 
   draw() {

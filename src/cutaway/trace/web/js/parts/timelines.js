@@ -1,15 +1,14 @@
 /**
- * The timelines of a whole run: surprise, entropy, the end token's probability, the KV cache and time, on one
- * axis of steps.
+ * The timelines of a whole run: surprise, entropy, the KV cache and time, on one axis of steps. The end token's
+ * probability is under the text.
  */
 
 import { Chart } from "./chart.js";
 import { el, replace } from "./dom.js";
-import { memory, percent, visible } from "../figures/numbers.js";
-import { PHASE_COLOURS, allRows, endKey } from "./rows.js";
+import { memory, visible } from "../figures/numbers.js";
+import { PHASE_COLOURS, allRows } from "./rows.js";
 import { PHASES, seriesOf } from "../figures/series.js";
 import { View } from "./view.js";
-import { outcomePhrase } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Step } from "../state/trace.js" */
 
@@ -19,14 +18,14 @@ class RunTimelines extends View {
     hover: (step) => this.hover(step),
   });
   readout = el("p", { class: "readout mono" });
-  key = el("ul", { class: "key row faint", "aria-label": "Key" });
+  key = el("ul", { class: "key row faint", "aria-label": "Key" }, el("li", {}, "time, from the bottom up:"),
+    ...PHASES.map((phase, i) => el("li", {}, el("i", { style: { background: PHASE_COLOURS[i] } }), phase)),
+    el("li", {}, "Where steps share a pixel, the highest is shown. Times above the scale are cut off."));
   content = el("div", {}, this.chart.element, this.readout, this.key);
   empty = el("p", { class: "faint" }, "No token has been generated yet.");
   /** @type {number | null} */
   hovered = null;
-  /** @type {string} what the readout and the key show */
-  read = "";
-  keyed = "";
+  read = ""; // what the readout shows
 
   build() {
     const buttons = [["Fit", false], ["8 px per step", true]].map(([label, near]) =>
@@ -48,7 +47,6 @@ class RunTimelines extends View {
     if (!run || !hasSteps) return;
     const series = seriesOf(run.trace);
     this.chart.show(series, state.step, run.live);
-    this.showKey(series);
     this.readOut(series);
   }
 
@@ -68,29 +66,15 @@ class RunTimelines extends View {
     const [at, name, ...rest] = figures;
     replace(this.readout, `${at} `, el("span", { class: "token" }, name), ` · ${rest.join(" · ")}`);
   }
-
-  /** @param {Series} series */
-  showKey(series) {
-    const keyed = [...series.outcomes.keys()].join();
-    if (this.keyed === keyed && this.key.firstChild) return;
-    this.keyed = keyed;
-    const phases = PHASES.map((phase, i) =>
-      el("li", {}, el("i", { style: { background: PHASE_COLOURS[i] } }), phase));
-    replace(this.key, ...endKey(series), el("li", {}, "time, from the bottom up:"), ...phases,
-      el("li", {}, "Where steps share a pixel, the highest is shown. Times above the scale are cut off."));
-  }
 }
 
 /** @param {Series} series @param {number} index @returns {string[]} */
-function figuresOf({ trace, surprise, entropy, moments, kv }, index) {
+function figuresOf({ trace, surprise, entropy, kv }, index) {
   const step = /** @type {Step} */ (trace.steps[index]);
-  const end = moments[index];
   const ms = PHASES.filter((phase) => step.ms[phase]).map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
   return [
     `step ${index}`, visible(trace.nameOf(step.token_id)),
     `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,
-    end ? `P(end) ${percent(end.probability)}: the end token ${outcomePhrase(end.outcome)}`
-      : "no end token recorded",
     `KV ${memory(kv[index] ?? 0)}`, ...(ms.length ? [`ms ${ms.join(", ")}`] : []),
   ];
 }

@@ -5,12 +5,12 @@
 import { Chart } from "./chart.js";
 import { button, el, headRow, replace } from "./dom.js";
 import { percent, thousands } from "../figures/numbers.js";
-import { endRows, outcomeColour } from "./rows.js";
+import { endRows } from "./rows.js";
 import { seriesOf } from "../figures/series.js";
 import { constraintSentences } from "../figures/constraint.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
 import { View } from "./view.js";
-import { closest, momentSentence, momentsBeforeEnd, outcomePhrase, whySentence } from "../figures/endings.js";
+import { closest, momentSentence, momentsBeforeEnd, outcomeColour, outcomePhrase, whySentence } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Run } from "../state/store.js" */
 
