@@ -5,6 +5,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.features.inside.texts import text_attention
+from support.arcs import check_arcs
 from support.random_llama import write_tiny_late, write_tiny_ranker
 from support.served import serve
 
@@ -179,11 +180,14 @@ def test_attention_of_a_chosen_token_is_that_of_python(open_page, server, tiny_e
     tokens.nth(3).click()
     page.tab.get_by_text(f"{names[3].strip()} at position 3 reads most from").wait_for()
     assert read_from(tokens) == rounded(second.mean[3])
+    shown = "near-panel section .text button"
+    check_arcs(page, shown, second.mean[3], 3, across=0.5)  # to tokens before it and after it
     panel.get_by_label("Layer", exact=True).select_option("L1")
     assert read_from(tokens) == rounded(second.weights[1].mean(axis=0)[3])
     panel.get_by_label("Head", exact=True).select_option("H2")
     assert page.tab.get_by_text("Attention weight by position, L1.H2").count() == 1
     assert read_from(tokens) == rounded(second.weights[1, 2, 3])
+    check_arcs(page, shown, second.weights[1, 2, 3], 3, across=0.5)
     assert page.barriers("near-panel") == []
     assert page.tab.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
 

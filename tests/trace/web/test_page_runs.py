@@ -3,12 +3,12 @@
 import math
 import re
 
-import numpy as np
 import pytest
 
 from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.look import inside
 from cutaway.trace import Trace, diff_texts
+from support.arcs import check_arcs
 from support.browser import GREEDY, LUCKY, PROMPT
 
 pytestmark = pytest.mark.model
@@ -339,33 +339,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     assert "L3.H2: attribution" in panel.inner_text()
 
 
-# Of each arc: how thick it is, where it begins and ends; of each token, its box in the window.
-ARCS = """() => {
-    const at = ({x, y}) => [x, y];
-    const arcs = [...document.querySelectorAll(".arcs-layer .arc")].map((arc) => {
-        const point = (length) => arc.getPointAtLength(length);
-        const ends = [0, arc.getTotalLength()].map(point);
-        const places = ends.map((end) => at(end.matrixTransform(arc.getScreenCTM())));
-        return [Number(arc.getAttribute("stroke-width")), ...places];
-    });
-    const tokens = [...document.querySelectorAll("token-strip .place, token-strip .chip")];
-    const boxes = tokens.map((token) => token.getClientRects()[0])
-        .map(({left, right, top, bottom}) => [left, top, right, bottom]);
-    return [arcs, boxes];
-}"""
-
-
-def check_arcs(page, row):
-    """Check that the arcs lead from the step's token to those of the eight largest weights."""
-    arcs, boxes = page.tab.evaluate(ARCS)
-    largest = np.argsort(-row, kind="stable")[:8]
-    assert [thick for thick, *_ in arcs] == pytest.approx(16 * row[largest], abs=0.001)
-    here = boxes[len(row)]
-    for position, (_, (x0, y0), (x, y)) in zip(largest, arcs, strict=True):
-        left, top, right, bottom = boxes[position]
-        assert (x0, x) == pytest.approx((here[0], (left + right) / 2), abs=0.2)
-        assert min(abs(y0 - here[1]), abs(y0 - here[3])) < 0.2
-        assert min(abs(y - top), abs(y - bottom)) < 0.2
+TOKENS = "token-strip .place, token-strip .chip"
 
 
 def test_arcs_over_the_text_lead_to_the_most_attended_tokens(page, smollm2_alone, tmp_path):
@@ -376,8 +350,10 @@ def test_arcs_over_the_text_lead_to_the_most_attended_tokens(page, smollm2_alone
     panel.locator(".proof .mono").wait_for()
     page.settle()
     look = inside(smollm2_alone, page.download_run(tmp_path / "run.jsonl"), 20)
-    check_arcs(page, look.mean_weights)
+    origin = len(look.token_ids)  # where the step's token is written
+    check_arcs(page, TOKENS, look.mean_weights, origin)
     heads = panel.locator("canvas").first
+    heads.scroll_into_view_if_needed()
     box = heads.bounding_box()
     cell = (box["width"] - 24) / 9, box["height"] / 30
     for layer, head in ((25, 2), (3, 7)):
@@ -385,22 +361,22 @@ def test_arcs_over_the_text_lead_to_the_most_attended_tokens(page, smollm2_alone
             box["x"] + 24 + cell[0] * (head + 0.5), box["y"] + cell[1] * (29 - layer + 0.5)
         )
         page.settle()
-        check_arcs(page, look.weights[layer, head])
+        check_arcs(page, TOKENS, look.weights[layer, head], origin)
         assert f"L{layer}.H{head}: attribution" in panel.inner_text()
         assert "head%22" not in page.address  # pointed at, and not chosen
     page.tab.mouse.move(5, 5)
     page.settle()
-    check_arcs(page, look.mean_weights)
+    check_arcs(page, TOKENS, look.mean_weights, origin)
     heads.focus()
     page.press("ArrowUp", "ArrowUp", "ArrowRight")
     page.settle()
-    check_arcs(page, look.weights[4, 8])
+    check_arcs(page, TOKENS, look.weights[4, 8], origin)
     page.tab.set_viewport_size({"width": 1000, "height": 800})  # the text wraps otherwise
     page.settle()
-    check_arcs(page, look.weights[4, 8])
+    check_arcs(page, TOKENS, look.weights[4, 8], origin)
     page.tab.evaluate("() => { document.querySelector('token-strip .tokens').scrollTop = 60 }")
     page.settle()
-    check_arcs(page, look.weights[4, 8])
+    check_arcs(page, TOKENS, look.weights[4, 8], origin)
     page.tab.get_by_role("tab", name="Timelines").click()
     page.settle()
     assert not page.tab.locator(".arc").count()

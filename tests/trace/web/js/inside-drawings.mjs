@@ -81,6 +81,12 @@ test("an arc to an earlier line stays between the lines, and a negative one is b
   assert.equal(along.attributes["stroke-width"], (THICK / 4).toFixed(3));
 });
 
+test("an arc to its own token is a loop", () => {
+  const here = { x: 100, top: 70, bottom: 90 };
+  const [loop] = all(arcs(here, [{ ...here, share: 1 }]), "path", "arc");
+  assert.match(loop.attributes.d, /^M100.0 70.0C88.0 .* 112.0 .* 100.0 70.0$/);
+});
+
 test("a head's rows have its scores, and softmax of these is its weights", () => {
   for (const { layer, head, weight } of heads(inside).filter((one) => one.weight > 0)) {
     const read = figures.attention(inside, [layer, head]);

@@ -22,8 +22,8 @@ export const HEAD = 18;
 const CHARACTER = 6.4; // pixels of a character of a token
 const COLUMNS = { layer: 38, p: 44, luck: 14, rank: 44 }; // pixels, in type of the usual size; the rest is shared
 
-/** @param {number} rows @param {number} type @returns {number} pixels of a row: 31 of them fit on a screen */
-export const pitchOf = (rows, type) => Math.max(12 * type, Math.min(22 * type, Math.floor(372 / rows)));
+/** @param {number} rows @param {number} type @returns {number} pixels of a row: 31 of them fit on the first screen */
+export const pitchOf = (rows, type) => Math.max(10.5 * type, Math.min(20 * type, 330 / rows));
 
 /**
  * @param {TowerRow[]} rows the lowest first @param {string} token the step's @param {Room} room @param {string} sentence
@@ -62,7 +62,7 @@ function layerRow(row, { cell, y, x, width, pitch, type }) {
     mark("title", {}, told(row)),
     box({ x: 0, y, width, height: pitch }, "hit"),
     label(0, base, layer < 0 ? "before" : `L${layer}`),
-    mark("rect", { class: `measured cell${ours ? " chosen" : ""}`, x: cell.x, y: y + 1, width: cell.width, height: pitch - 2, fill: heat(probability) }),
+    mark("rect", { class: `measured cell${ours ? " chosen" : ""}`, x: cell.x, y: y + 0.5, width: cell.width, height: pitch - 1, fill: heat(probability) }),
     label(cell.x + 4, base, cut(name, Math.floor((cell.width - 8) / (CHARACTER * type))), "name"),
     label(right + (COLUMNS.p - 4) * type, base, percent(probability), "figure end"),
     ...(same ? [mark("circle", { class: "chosen luck", cx: right + (COLUMNS.p + 4) * type, cy: middle, r: 2.5 * type })] : []),

@@ -12,14 +12,17 @@ import { drawn, replace, svg } from "./dom.js";
 export class Arcs {
   layer = svg("svg", { class: "arcs-layer", "aria-hidden": "true" });
   observer = new ResizeObserver(() => this.place());
-  /** @type {{box: HTMLElement, from: Element, to: Towards[]} | null} */
+  /** @type {{box: HTMLElement, from: Element, to: Towards[], across: number} | null} */
   shown = null;
   placedKey = "";
 
-  /** @param {HTMLElement | null} box that scrolls the text; null: no arcs @param {Element} [from] @param {Towards[]} [to] */
-  show(box, from, to = []) {
+  /**
+   * @param {HTMLElement | null} box that scrolls the text; null: no arcs @param {Element} [from] @param {Towards[]} [to]
+   * @param {number} [across] where in `from` they begin: 0 is its left edge
+   */
+  show(box, from, to = [], across = 0) {
     const before = this.shown;
-    this.shown = box && from ? { box, from, to } : null;
+    this.shown = box && from ? { box, from, to, across } : null;
     if (!this.shown) {
       this.observer.disconnect();
       this.layer.remove();
@@ -44,10 +47,10 @@ export class Arcs {
   /** Draw the arcs where the tokens are now, unless they are there. */
   place() {
     if (!this.shown) return;
-    const { box, from, to } = this.shown;
+    const { box, from, to, across } = this.shown;
     const frame = box.getBoundingClientRect();
     const origin = { x: frame.left + box.clientLeft - box.scrollLeft, y: frame.top + box.clientTop - box.scrollTop };
-    const start = end(from, origin, 0);
+    const start = end(from, origin, across);
     const targets = to.map(({ element, share }) => ({ ...end(element, origin, 0.5), share }));
     const key = JSON.stringify([start, targets]);
     if (key === this.placedKey && this.layer.parentElement === box) return;

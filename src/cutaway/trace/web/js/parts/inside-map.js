@@ -67,6 +67,11 @@ export class HeadsMap {
     return { wide, high: this.pitch };
   }
 
+  /** @param {number} layer @returns {number} y of its row, a whole pixel */
+  top(layer) {
+    return Math.round(this.pitch * (this.layers - 1 - layer));
+  }
+
   draw() {
     const { wide, high } = this.cell;
     const [width, height] = [this.left + wide * this.heads, high * this.layers];
@@ -80,20 +85,21 @@ export class HeadsMap {
     pen.textBaseline = "middle";
     cells(this.figures, this.by).forEach((level, i) => {
       const { layer, head } = /** @type {HeadFigures} */ (this.figures[i]);
-      const [x, y] = [this.left + wide * head, high * (this.layers - 1 - layer)];
-      pen.clearRect(x, y, wide - 1, high - 1);
+      const [x, y] = [this.left + wide * head, this.top(layer)];
+      const tall = this.top(layer - 1) - y - 1;
+      pen.clearRect(x, y, wide - 1, tall);
       pen.fillStyle = heat(Math.abs(level) / LEVELS);
-      pen.fillRect(x, y, wide - 1, high - 1);
-      if (level < 0) stroke(pen, style.getPropertyValue("--faint"), [x + 1, y + high - 2], [x + wide - 2, y + 1]);
+      pen.fillRect(x, y, wide - 1, tall);
+      if (level < 0) stroke(pen, style.getPropertyValue("--faint"), [x + 1, y + tall - 1], [x + wide - 2, y + 1]);
     });
     pen.fillStyle = style.color;
-    const interval = Math.ceil((12 * typeScale()) / high) * (this.layers > 12 ? 5 : 1);
+    const interval = this.layers > 12 ? 5 : Math.ceil((11 * typeScale()) / high);
     for (let layer = 0; layer < this.layers; layer += interval) pen.fillText(`L${layer}`, 0, high * (this.layers - layer - 0.5));
     if (this.chosenHead) {
       const [layer, head] = this.chosenHead;
       pen.strokeStyle = style.getPropertyValue("--accent");
       pen.lineWidth = 2;
-      pen.strokeRect(this.left + wide * head, high * (this.layers - 1 - layer), wide - 1, high - 1);
+      pen.strokeRect(this.left + wide * head, this.top(layer), wide - 1, high - 1);
     }
   }
 

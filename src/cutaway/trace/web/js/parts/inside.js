@@ -33,12 +33,11 @@ class InsidePanel extends View {
   by = choice("Colour the text by", BY, (value) => this.choose({ by: value }));
   map = choice("heads by", MAPS, (value) => this.choose({ map: value }));
   all = button("All heads", () => this.choose({ head: null }));
-  controls = el("div", { class: "row" }, this.by.element, this.map.element, this.all);
   tower = new Drawing("tower");
   picture = new HeadsMap((head) => this.choose({ head }), (head) => this.point(head));
   attention = new Drawing("attention");
   attentionHeading = el("h3");
-  mapBox = el("div", { class: "heads" }, this.picture.canvas, this.picture.legend);
+  mapBox = el("div", { class: "heads" }, this.picture.canvas, el("div", {}, this.picture.legend, this.map.element));
   headSentence = el("p", { id: "heads-sentence", "aria-live": "polite" });
   lensSentence = el("p");
   notes = el("p", { class: "faint" });
@@ -65,12 +64,13 @@ class InsidePanel extends View {
 
   build() {
     replace(this.content,
-      el("div", { class: "picture" }, this.tower.element, this.mapBox, el("div", { class: "one-head" }, this.attentionHeading, this.attention.element)),
+      el("div", { class: "picture" }, this.tower.element, this.mapBox, el("div", { class: "one-head" },
+        el("div", { class: "row" }, this.attentionHeading, this.all), this.attention.element, this.by.element)),
       this.headSentence, this.lensSentence, this.proof, this.notes, this.stateSection,
       el("section", {}, this.heading, this.chart.box, this.componentSentence, el("p", { class: "faint" }, phrase("attribution is no effect"))),
       this.figures);
     this.content.addEventListener("click", (event) => this.handleClick(event));
-    replace(this, this.controls, this.missing, this.content);
+    replace(this, this.missing, this.content);
   }
 
   /** @param {[number, number] | null} head that the mouse is over */
@@ -108,7 +108,7 @@ class InsidePanel extends View {
     const { inside, error, other } = this.session.insides.selectedInside;
     if (!inside) return this.empty(error ?? "The model computes this step again …", error === undefined);
     setText(this.missing, other ? "A comparison with another candidate needs the model; this one is with the likeliest other token." : "");
-    this.content.hidden = this.controls.hidden = false;
+    this.content.hidden = false;
     this.content.classList.remove("old");
     const selection = JSON.stringify([this.store.insideSelection, state.large]);
     if (inside === this.shownInside && selection === this.shownSelection) return;
@@ -122,7 +122,7 @@ class InsidePanel extends View {
   empty(sentence, soon = false) {
     setText(this.missing, sentence);
     this.content.classList.toggle("old", soon);
-    this.content.hidden = this.controls.hidden = !soon || !this.shownInside;
+    this.content.hidden = !soon || !this.shownInside;
     this.shownSelection = "";
   }
 

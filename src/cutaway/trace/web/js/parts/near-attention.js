@@ -1,5 +1,6 @@
 /**
- * Attention in the texts of the panel Compare texts: the tokens that a chosen one reads from, by head, by layer, or on average.
+ * Attention in the texts of the panel Compare texts: the tokens that a chosen one reads from, by head, by layer, or on average,
+ * before it and after it. Arcs lead to the eight from which it reads most.
  *
  * Knows no score. Asks the server about each chosen token.
  */
@@ -9,6 +10,8 @@ import { percent } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
 import { sentence } from "../state/session.js";
 import { unescapeName } from "../state/trace.js";
+import { MOST_ROWS } from "../figures/inside.js";
+import { Arcs } from "./arcs.js";
 import { el, replace, setAttributes, setText, token } from "./dom.js";
 
 /**
@@ -25,8 +28,10 @@ export class TextsAttention {
   tokens = el("p", { class: "text", role: "group", "aria-label": "Tokens as the model reads them",
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.moves(event) });
   readout = el("p", { class: "faint readout", role: "status" });
+  box = el("div", { class: "arcs-box" }, this.tokens);
+  arcs = new Arcs();
   content = el("div", {}, el("div", { class: "row" }, this.text, label("Layer", this.layer), label("Head", this.head)),
-    this.tokens, this.readout, el("p", { class: "faint" }, phrase("attention is no effect")));
+    this.box, this.readout, el("p", { class: "faint" }, phrase("attention is no effect")));
   element = el("section", {}, this.heading, this.content);
   answer = new AbortController();
   /** @type {[string, string]} */
@@ -45,6 +50,7 @@ export class TextsAttention {
   clear() {
     this.answer.abort();
     this.attention = null;
+    this.arcs.show(null);
     this.element.hidden = true;
   }
 
@@ -62,6 +68,7 @@ export class TextsAttention {
       setText(this.heading, "Attention");
       replace(this.readout, sentence(error));
       this.tokens.hidden = true;
+      this.arcs.show(null);
       this.element.hidden = false;
     }
   }
@@ -106,8 +113,20 @@ export class TextsAttention {
       setAttributes(element, { "aria-pressed": at === attention.position, title: percent(weights[at] ?? 0), tabindex: at === attention.position ? 0 : -1 });
       /** @type {HTMLElement} */ (element).style.background = heat((weights[at] ?? 0) / (weights[top] || 1));
     });
+    this.showArcs(weights, attention.position);
     replace(this.readout, token(unescapeName(attention.tokens[attention.position] ?? "")), ` at position ${attention.position} reads most from `,
       token(unescapeName(attention.tokens[top] ?? "")), ` at ${top}: ${percent(weights[top] ?? 0)}. Choose another token to see from which it reads.`);
+  }
+
+  /** @param {number[]} weights of each token @param {number} position of the token that reads */
+  showArcs(weights, position) {
+    const from = this.tokens.children[position];
+    const most = weights.map((share, at) => ({ share, at })).filter(({ share }) => share > 0).sort((a, b) => b.share - a.share).slice(0, MOST_ROWS);
+    const to = most.flatMap(({ share, at }) => {
+      const element = this.tokens.children[at];
+      return element ? [{ element, share }] : [];
+    });
+    this.arcs.show(from ? this.box : null, from, to, 0.5);
   }
 
   /** @param {KeyboardEvent} event arrow keys choose the next token */

@@ -1,0 +1,33 @@
+"""The arcs over a text of the page, where they are drawn."""
+
+import numpy as np
+import pytest
+
+THICK = 16  # pixels of an arc whose weight is 1
+_READ = """(tokens) => {
+    const arcs = [...document.querySelectorAll(".arcs-layer .arc")].map((arc) => {
+        const point = (length) => arc.getPointAtLength(length);
+        const ends = [0, arc.getTotalLength()].map(point);
+        const places = ends.map((end) => end.matrixTransform(arc.getScreenCTM()));
+        return [Number(arc.getAttribute("stroke-width")), ...places.map(({x, y}) => [x, y])];
+    });
+    const boxes = [...document.querySelectorAll(tokens)].map((token) => token.getClientRects()[0]);
+    return [arcs, boxes.map(({left, right, top, bottom}) => [left, top, right, bottom])];
+}"""
+
+
+def check_arcs(page, tokens, weights, origin, across=0.0):
+    """Check that arcs lead from a token to those of the eight largest weights, as thick as these.
+
+    tokens: a selector; origin: the index of the token where the arcs begin, ``across`` of its width
+    """
+    arcs, boxes = page.tab.evaluate(_READ, tokens)
+    largest = [i for i in np.argsort(-weights, kind="stable")[:8] if weights[i] > 0]
+    assert [thick for thick, *_ in arcs] == pytest.approx(THICK * weights[largest], abs=0.002)
+    left, top, right, bottom = boxes[origin]
+    begins = left + across * (right - left), {top, bottom}
+    for position, (_, (x0, y0), (x, y)) in zip(largest, arcs, strict=True):
+        left, top, right, bottom = boxes[position]
+        assert (x0, x) == pytest.approx((begins[0], (left + right) / 2), abs=0.2)
+        assert min(abs(y0 - edge) for edge in begins[1]) < 0.2
+        assert min(abs(y - top), abs(y - bottom)) < 0.2
