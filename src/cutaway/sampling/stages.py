@@ -30,6 +30,8 @@ class StageSpec:
     apply     its definition
     native    the numbers that its kernel takes; None without a kernel
     history   whether it reads the text so far
+    law       how its one number acts, for drawings that cannot ask the model: "divide" the logits,
+              keep a "count", a "share", or those near the best by a "ratio"; "": none of these
     """
 
     letter: str
@@ -42,6 +44,7 @@ class StageSpec:
     apply: Callable[[Candidates, Mapping[str, Any], Context], Candidates]
     native: Callable[[Mapping[str, Any]], tuple[float, ...]] | None
     history: bool = False
+    law: str = ""
 
     @property
     def params(self) -> tuple[str, ...]:
@@ -127,6 +130,7 @@ STAGES: Mapping[str, StageSpec] = {
         switches=("temperature",),
         apply=definitions.temperature,
         native=lambda rule: (rule["temperature"],),
+        law="divide",
     ),
     "top_k": StageSpec(
         letter="K",
@@ -138,6 +142,7 @@ STAGES: Mapping[str, StageSpec] = {
         switches=("top_k",),
         apply=definitions.top_k,
         native=lambda rule: (min(rule["k"], _MAX_TOP_K),),
+        law="count",
     ),
     "typical": StageSpec(
         letter="Y",
@@ -160,6 +165,7 @@ STAGES: Mapping[str, StageSpec] = {
         switches=("top_p",),
         apply=definitions.top_p,
         native=lambda rule: (rule["p"],),
+        law="share",
     ),
     "min_p": StageSpec(
         letter="M",
@@ -171,6 +177,7 @@ STAGES: Mapping[str, StageSpec] = {
         switches=("min_p",),
         apply=definitions.min_p,
         native=lambda rule: (scalar_log(rule["p"]),),
+        law="ratio",
     ),
     "top_n_sigma": StageSpec(
         letter="S",

@@ -144,8 +144,8 @@ def catalogue() -> Json:
     """Return the catalogue, as values for JSON.
 
     stages    in the table's order: name, letter, label, help, params, filter (whether it only
-              removes tokens), rule, switches, at_zero (see ``StageSpec``), history; each param has
-              name, type, help, range, default, the value at which it is off, and a slider's range
+              removes tokens), rule, switches, at_zero, history, law (see ``StageSpec``); each param
+              has name, type, help, range, default, the value at which it is off, a slider's range
     presets   name → names of its stages, in the order of the chain
     styles    groups of settings, each under one name
     usual     names of the settings that most people change
@@ -174,7 +174,7 @@ def _stage(name: str, spec: StageSpec) -> Json:
     return {
         "name": name, "letter": spec.letter, "label": spec.label, "help": spec.help,
         "filter": spec.filter, "rule": dict(spec.rule), "switches": list(spec.switches),
-        "at_zero": spec.at_zero, "history": spec.history,
+        "at_zero": spec.at_zero, "history": spec.history, "law": spec.law,
         "params": [_param(p, PARAMS[p]) for p in spec.params if p in PARAMS],
     }  # fmt: skip
 

@@ -176,3 +176,110 @@ def test_an_exported_file_has_the_river_with_the_stations_that_it_can_open(
     page.settle()
     assert page.tab.get_by_role("tabpanel", name="Branches").is_visible()
     assert not station(page, "luck").get_by_role("button").count()  # lessons need a server
+
+
+# -- other settings ------------------------------------------------------------------------------
+
+
+def handle(page, name="temperature"):
+    return page.tab.locator("river-view").get_by_role("slider", name=name)
+
+
+def exact(page):
+    """What the page says once the model has computed the step again."""
+    page.settle()
+    page.tab.locator("river-view .tells").get_by_text("computed again").wait_for()
+    return page.tab.locator("river-view .tells").inner_text()
+
+
+def test_a_handle_draws_what_the_model_then_computes(open_page, tiny_server, tiny_path, tmp_path):
+    page = written(open_page(tiny_server.url))
+    trace = page.download_run(tmp_path / "run.jsonl")
+    page.press("Home", *["ArrowRight"] * 4)
+    page.settle()
+    handle(page).focus()
+    page.press("Home")
+    flipped = page.tab.locator("token-strip [data-flip]")
+    while not flipped.count() and float(handle(page).input_value()) < 2:
+        page.press("ArrowDown")
+        page.settle()
+    temperature = float(handle(page).input_value())
+    assert page.step == 4  # the keys are the slider's
+    row = f"{trace.steps[4].logits_hash:016x}"
+    assert exact(page) == f"Exact: computed again by the model, row hash {row} as recorded."
+    done = LLM(tiny_path, threads=1, progress=False).generate(
+        "ab", max_tokens=5, ignore_eos=True, seed=1, temperature=temperature,
+        forced=trace.output_token_ids[:4],
+    )  # fmt: skip
+    won = page.tab.locator("river-view .race.chosen")
+    drawn = done.token_ids[4]
+    if temperature:
+        assert int(won.get_attribute("data-id")) == drawn
+    assert drawn != trace.steps[4].token_id
+    faded = "(chips) => chips.map((chip) => getComputedStyle(chip).opacity)"
+    assert set(page.tab.locator(".chip[data-flip] ~ .chip").evaluate_all(faded)) == {"0.35"}
+    page.tab.locator("river-view").get_by_role("button", name="Run it").click()
+    page.settle()
+    page.wait_for_runs()
+    fork = page.download_run(tmp_path / "fork.jsonl")
+    assert fork.output_token_ids[:5] == (*trace.output_token_ids[:4], drawn)
+    assert not flipped.count()
+
+
+FRAMES = """async () => {
+    const view = document.querySelector("river-view");
+    const took = [];
+    for (let i = 0; i < 40; i++) {
+        view.store.state.whatIf = { temperature: 0.2 + i * 0.04 };
+        const began = performance.now();
+        view.draw();
+        view.getBoundingClientRect(); // the layout, too
+        took.push(performance.now() - began);
+    }
+    return took.sort((a, b) => a - b)[20];
+}"""
+
+
+def test_a_dragged_handle_is_followed_within_a_frame(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    box = handle(page).bounding_box()
+    x, low = box["x"] + box["width"] / 2, box["y"] + box["height"]
+    page.tab.mouse.move(x, box["y"] + 0.35 * box["height"] + 4)  # temperature 0.7 of 2
+    page.tab.mouse.down()
+    page.tab.mouse.move(x, low - 20, steps=12)
+    page.settle()
+    assert float(handle(page).input_value()) > 1.5
+    before = page.tab.locator("river-view .band").first.get_attribute("d")
+    page.tab.mouse.move(x, low - 90, steps=12)
+    page.settle()
+    assert page.tab.locator("river-view .band").first.get_attribute("d") != before
+    page.tab.mouse.up()
+    assert "as recorded" in exact(page)
+    page.tab.locator("river-view").get_by_role("button", name="As recorded").click()
+    page.settle()
+    assert handle(page).input_value() == "0.7"
+    assert page.tab.evaluate(FRAMES) < 16.7
+
+
+def test_a_setting_that_is_off_can_be_dragged_into_force(open_page, tiny_server):
+    page = written(open_page(tiny_server.url), temperature=0)
+    assert page.tab.locator("river-view .label", has_text="temperature 0").count() == 1
+    handle(page).fill("0.8")
+    assert "as recorded" in exact(page)
+    assert page.tab.locator("river-view .race").count() > 1
+    handle(page, "top-p").fill("0.5")
+    assert "as recorded" in exact(page)
+    assert page.tab.locator("river-view .fall").count() == 1
+
+
+def test_an_exported_file_says_that_it_approximates(open_page, tiny_path, tmp_path):
+    llm = LLM(tiny_path, threads=1, progress=False)
+    llm.generate("ab", max_tokens=6, seed=3, trace=tmp_path / "run.jsonl", ignore_eos=True)
+    out = tmp_path / "run.html"
+    out.write_text(to_html(Trace.read(tmp_path / "run.jsonl")))
+    page = open_page(out.as_uri())
+    page.settle()
+    handle(page).fill("1.5")
+    page.settle()
+    assert "Approximated from the record" in page.tab.locator("river-view .tells").inner_text()
+    assert not page.tab.get_by_role("button", name="Run it").count()

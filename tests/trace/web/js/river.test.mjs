@@ -71,7 +71,7 @@ test("what a gate cuts is what its stage removed", () => {
       near(filled.attributes.width / tray.attributes.width, mass, "tray");
       assert.ok(inside.some((mark) => mark.name === "title" && mark.children[0].includes(`${counted(tokens)} with ${percent(mass)}`)));
       cuts++;
-      if (river.rests[i].share === undefined) return;
+      if (river.rests[river.gates.findIndex((gate) => gate.at === i)].share === undefined) return;
       known++;
       near(of(inside, "piece").reduce((sum, { attributes }) => sum + attributes.height, 0), mass * layout.deep, "pieces");
     });
@@ -83,7 +83,7 @@ test("after the last gate the bands have their final probabilities", () => {
   for (const { step, river } of drawings()) {
     for (const { id, shares, cutAt } of river.bands) {
       const { final_logprob: final, removed_by: by } = step.candidates.find((c) => c.id === id);
-      assert.equal(cutAt, by);
+      assert.equal(cutAt === null ? null : river.gates[cutAt].at, by);
       if (final === null) assert.equal(shares.at(-1), null);
       else near(shares.at(-1), Math.exp(final), "final");
     }
@@ -126,7 +126,8 @@ test("at temperature 0 one band of 100 % is left, and there is no luck", () => {
     const candidates = step.candidates.map((c) => ({ ...c, luck: null, removed_by: null, final_logprob: c.logit - step.log_sum_exp, delta: 0 }));
     const river = riverOf(greedy, { ...step, source: "greedy", stages: [], candidates, sampled_id: likeliest.id, token_id: likeliest.id });
     assert.deepEqual(river.bands.filter(({ shares }) => shares.at(-1) !== null).map(({ id, shares }) => [id, shares.at(-1)]), [[likeliest.id, 1]]);
-    const [gate] = river.gates;
+    const gate = river.gates.find(({ isGreedy }) => isGreedy);
+    assert.equal(gate.label, "temperature 0");
     assert.equal(gate.cut.tokens, trace.head.vocab_size - 1);
     near(gate.cut.share, 1 - river.bands.find(({ isDrawn }) => isDrawn).shares[0], "cut");
     assert.equal(of(all(riverDrawing(river, LOOK)), "race").length, 0);

@@ -5,7 +5,7 @@
 
 import { rivalsOf } from "../figures/river.js";
 import { percent, visible } from "../figures/numbers.js";
-import { box, label, mark, path } from "./marks.js";
+import { box, group, label, mark, path } from "./marks.js";
 import { bandTitle, n, short, spread } from "./places.js";
 /** @import { Mark } from "./marks.js" */
 /** @import { Band, River } from "../figures/river.js" */
@@ -31,10 +31,10 @@ export function draw(river, stacks, layout, exit) {
   const place = stack[drawnBand];
   const y = winner?.y ?? (place ? (place[0] + place[1]) / 2 : null);
   return [
-    ...axisMarks(river, racers.length > 0, layout),
-    ...racers.toSorted((a, b) => Number(a.band.isDrawn) - Number(b.band.isDrawn))
-      .map((racer) => lane(racer, xOf, layout, racer.band === next)),
-    ...outOf(river, y === null ? null : [winner ? xOf(winner.band.score ?? 0) : layout.flow, y], layout, exit),
+    group("axes", ...axisMarks(river, racers.length > 0, layout)),
+    group("races", ...racers.toSorted((a, b) => Number(a.band.isDrawn) - Number(b.band.isDrawn))
+      .map((racer) => lane(racer, xOf, layout, racer.band === next))),
+    group("out", ...outOf(river, y === null ? null : [winner ? xOf(winner.band.score ?? 0) : layout.flow, y], layout, exit)),
   ];
 }
 

@@ -24,12 +24,14 @@ const NAMES = 9; // bands whose names stand beside them
 export function riverDrawing(river, { width, scale, selected, exit }) {
   const layout = layoutOf(river.gates.length, width, scale);
   const stacks = stacksOf(river, layout);
+  const { gates, bands } = river;
   return picture(layout, "",
-    ...river.gates.flatMap((gate, i) => falls(river, stacks, gate, i, layout)),
+    group("falls", ...gates.flatMap((gate, i) => falls(river, stacks, gate, i, layout))),
     restRibbon(river, stacks, layout),
-    ...river.bands.map((band, i) => ribbon(band, i, stacks, layout, selected)),
-    ...river.gates.flatMap((gate, i) => gateMarks(gate, i, layout)),
-    ...namesOf(river, stacks, layout), ...endsOf(river, stacks, layout),
+    group("bands", ...bands.map((band, i) => ribbon(band, i, stacks, layout, selected))),
+    group("gates", ...gates.flatMap((gate, i) => gateMarks(gate, i, layout))),
+    group("names", ...namesOf(river, stacks, layout)),
+    group("ends", ...endsOf(river, stacks, layout)),
     ...draw(river, stacks, layout, exit));
 }
 
@@ -192,11 +194,11 @@ function falls(river, stacks, gate, i, layout) {
 }
 
 /** @param {Gate} gate @param {number} i @param {Layout} layout @returns {Mark[]} its posts and its letter */
-function gateMarks({ letter, colour, label: name, help }, i, { gates, gate, lane, top, deep, scale }) {
+function gateMarks({ letter, colour, label: name, help, at, isGreedy }, i, { gates, gate, lane, top, deep, scale }) {
   const x = gates[i] ?? 0;
   const words = fits(name, lane, scale) ? name : letter;
   const posts = [x, x + gate].map((at) => `M${n(at)} ${top - 3 * scale}V${top + deep + 3 * scale}`).join("");
-  return [mark("path", { d: posts, class: "gate", style: { stroke: colour } }, mark("title", {}, `${name}: ${help}`)),
+  return [mark("path", { d: posts, class: at === null && !isGreedy ? "gate off" : "gate", style: { stroke: colour } }, mark("title", {}, `${name}: ${help}`)),
     label(x + gate / 2, top - 9 * scale, words, words === letter ? "label middle strong" : "label middle")];
 }
 

@@ -14,8 +14,9 @@
  * rule     by a setting's name in a trace's chain: that of the request's
  * switches the settings that turn it on; at_zero: whether it is applied at temperature 0, too
  * history  whether it looks at the text so far
+ * law      how its one number acts: "divide", "count", "share", "ratio"; "": none of these
  * @typedef {{name: string, letter: string, label: string, help: string, filter: boolean, params: Param[],
- *   rule: Record<string, string>, switches: string[], at_zero: boolean, history: boolean}} StageEntry
+ *   rule: Record<string, string>, switches: string[], at_zero: boolean, history: boolean, law: string}} StageEntry
  *
  * @typedef {{name: string, settings: Record<string, number>, help: string}} Style
  * choices  the values of a text setting; empty: it is a number
@@ -62,6 +63,9 @@ export const stageNamed = new Map(stages.map((stage) => [stage.name, stage]));
 
 /** @param {string} name @returns {boolean} whether a stage changes the logits of single tokens, as a penalty does */
 export const isAdjusting = (name) => name !== "temperature" && stageNamed.get(name)?.filter === false;
+
+/** @param {string} name @returns {boolean} whether a stage only removes tokens */
+export const filters = (name) => stageNamed.get(name)?.filter === true;
 
 /** @param {(stage: StageEntry) => boolean} matches @returns {Param[]} the numeric settings of those stages */
 export const numbersOf = (matches) => stages.filter(matches).flatMap(({ params }) =>

@@ -3,9 +3,11 @@
  * what each stage cut off, luck, and the token that won. Every figure is the record's, or its complement to 1. Knows no document.
  */
 
-import { stageNamed } from "./catalogue.js";
-import { hue, percent, probability, stageLabel, stageLetter, thousands, visible, withSign } from "./numbers.js";
+import { labelOf, stageNamed } from "./catalogue.js";
+import { bits, hue, percent, probability, short, stageLabel, stageLetter, thousands, visible, withSign } from "./numbers.js";
+import { placesOf } from "./sketch.js";
 import { stageProbabilities } from "./step-view.js";
+/** @import { Param } from "./catalogue.js" */
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
@@ -18,9 +20,12 @@ import { stageProbabilities } from "./step-view.js";
  * What has no band of its own: how many tokens, with which probability.
  * @typedef {{count: number, share: number | undefined}} Rest
  *
+ * at       the stage in the chain; null: none, and then isGreedy: temperature 0, after which one token is left
  * cut      how many tokens a stage removed, with which probability before it, the likeliest of them; null: none
+ * param    its one number, where a drawing can follow it; value: in force
  * @typedef {{tokens: number, share: number, names: string[]}} Cut
- * @typedef {{stage: string, letter: string, label: string, help: string, colour: string, cut: Cut | null}} Gate
+ * @typedef {{at: number | null, isGreedy: boolean, letter: string, label: string, help: string, colour: string, cut: Cut | null,
+ *   param: Param | null, value: number}} Gate
  *
  * rests    as `shares` of a band. drawn: the token that won the draw; chosen: that of the text, another one where it was forced
  * @typedef {{bands: Band[], rests: Rest[], gates: Gate[], isGreedy: boolean, isForced: boolean, drawn: string, chosen: string,
@@ -30,28 +35,79 @@ import { stageProbabilities } from "./step-view.js";
 /** @param {Trace} trace @param {Step} step @returns {River} */
 export function riverOf(trace, step) {
   const isGreedy = trace.head.params["temperature"] === 0;
-  const gates = step.stages.map((record, i) => gateOf(trace, step, record, i));
-  const bands = step.candidates.toSorted((a, b) => a.rank - b.rank).map((c) => bandOf(trace, step, c));
-  const rests = restsOf(bands, [trace.head.vocab_size, ...step.stages.map(({ survivors }) => survivors)]);
-  if (isGreedy) gates.push(greedyGate(bands, rests));
+  const gates = gatesOf(trace, step);
+  const bands = step.candidates.toSorted((a, b) => a.rank - b.rank).map((c) => bandOf(trace, step, c, gates));
+  const rests = restsOf(bands, leftBy(trace, step, gates));
+  const at = gates.findIndex((gate) => gate.isGreedy);
+  if (at >= 0) gates[at] = { .../** @type {Gate} */ (gates[at]), cut: greedyCut(bands, rests, at) };
   return {
     bands, rests, gates, isGreedy, isForced: step.source === "forced",
     drawn: trace.nameOf(step.sampled_id), chosen: trace.nameOf(step.token_id),
-    probability: probability(step.logprob), bits: `${(Math.max(-step.logprob, 0) / Math.LN2).toFixed(2)} bits`,
+    probability: probability(step.logprob), bits: `${bits(step.logprob).toFixed(2)} bits`,
   };
 }
 
-/** @param {Trace} trace @param {Step} step @param {Candidate} c @returns {Band} */
-function bandOf(trace, step, c) {
-  const drawable = c.final_logprob !== null && c.luck !== null;
+/**
+ * The stages of the chain, and in their order those of the usual settings that are off, so that they can be turned on.
+ * @param {Trace} trace @param {Step} step @returns {Gate[]}
+ */
+function gatesOf(trace, step) {
+  const isGreedy = trace.head.params["temperature"] === 0;
+  const gates = step.stages.map((record, i) => gateOf(trace, step, record, i));
+  const places = step.pass_index === undefined ? placesOf(trace) : [];
+  const all = places.flatMap(({ name, param, value }) => {
+    const at = trace.head.chain.findIndex(({ stage }) => stage === name);
+    if (at >= 0) return { .../** @type {Gate} */ (gates[at]), param, value: value ?? 0 };
+    if (!param || !OFTEN.has(stageNamed.get(name)?.law ?? "")) return [];
+    const label = `${labelOf(name)} ${short(value ?? 0)}`;
+    return { ...lookOf({ stage: name }), at: null, isGreedy: isGreedy && name === "temperature", label, cut: null, param, value: value ?? 0 };
+  });
+  if (all.filter(({ at }) => at !== null).length === gates.length) return all;
+  return isGreedy ? [...gates, { ...lookOf({ stage: "temperature" }), at: null, isGreedy, label: "temperature 0", cut: null, param: null, value: 0 }] : gates;
+}
+
+/** Laws of the stages that have a gate where they are off, too. */
+const OFTEN = new Set(["divide", "share"]);
+
+/**
+ * @param {Trace} trace @param {Step} step @param {import("../state/trace.js").StageRecord} record @param {number} at
+ * @returns {Gate}
+ */
+function gateOf(trace, step, record, at) {
+  const stage = trace.head.chain[at] ?? { stage: "?" };
+  const tokens = (step.stages[at - 1]?.survivors ?? trace.head.vocab_size) - record.survivors;
   return {
-    id: c.id, token: trace.nameOf(c.id), cutAt: c.removed_by,
-    shares: [probability(c.logit - step.log_sum_exp), ...stageProbabilities(trace, step, c)],
-    start: drawable ? c.final_logprob : null, luck: drawable ? c.luck : null,
-    score: drawable ? (c.final_logprob ?? 0) + (c.luck ?? 0) : null,
-    isDrawn: c.id === step.sampled_id, isChosen: c.id === step.token_id,
+    ...lookOf(stage), at, isGreedy: false, label: stageLabel(stage), param: null, value: 0,
+    cut: tokens > 0 ? { tokens, share: record.removed_mass, names: record.top_removed.map((id) => trace.nameOf(id)) } : null,
   };
 }
+
+/** @param {import("./numbers.js").Stage} stage */
+const lookOf = (stage) => ({ letter: stageLetter(stage), colour: hue(stageLetter(stage)), help: stageNamed.get(stage.stage)?.help ?? "" });
+
+/** @param {Trace} trace @param {Step} step @param {Candidate} c @param {Gate[]} gates @returns {Band} */
+function bandOf(trace, step, c, gates) {
+  const drawable = c.final_logprob !== null && c.luck !== null;
+  const isDrawn = c.id === step.sampled_id;
+  const byStage = stageProbabilities(trace, step, c);
+  /** @type {(number | null | undefined)[]} */
+  const shares = [probability(c.logit - step.log_sum_exp)];
+  for (const { at, isGreedy } of gates) {
+    const before = shares.at(-1);
+    shares.push(at !== null ? byStage[at] : isGreedy && before !== null ? (isDrawn ? 1 : null) : before);
+  }
+  const end = shares.indexOf(null);
+  return {
+    id: c.id, token: trace.nameOf(c.id), shares, cutAt: end < 0 ? null : end - 1,
+    start: drawable ? c.final_logprob : null, luck: drawable ? c.luck : null,
+    score: drawable ? (c.final_logprob ?? 0) + (c.luck ?? 0) : null,
+    isDrawn, isChosen: c.id === step.token_id,
+  };
+}
+
+/** @param {Trace} trace @param {Step} step @param {Gate[]} gates @returns {number[]} how many tokens there are, by column */
+const leftBy = ({ head }, step, gates) => gates.reduce((/** @type {number[]} */ counts, { at, isGreedy }) =>
+  [...counts, at !== null ? step.stages[at]?.survivors ?? 0 : isGreedy ? 1 : counts.at(-1) ?? 0], [head.vocab_size]);
 
 /** @param {Band[]} bands @param {number[]} left how many tokens there are, by column @returns {Rest[]} */
 const restsOf = (bands, left) => left.map((count, column) => {
@@ -62,41 +118,13 @@ const restsOf = (bands, left) => left.map((count, column) => {
   return { count: others, share: others > 0 ? Math.max(1 - sum, 0) : 0 };
 });
 
-/**
- * @param {Trace} trace @param {Step} step @param {import("../state/trace.js").StageRecord} record @param {number} i
- * @returns {Gate}
- */
-function gateOf(trace, step, record, i) {
-  const stage = trace.head.chain[i] ?? { stage: "?" };
-  const tokens = (step.stages[i - 1]?.survivors ?? trace.head.vocab_size) - record.survivors;
-  return {
-    ...lookOf(stage), label: stageLabel(stage),
-    cut: tokens > 0 ? { tokens, share: record.removed_mass, names: record.top_removed.map((id) => trace.nameOf(id)) } : null,
-  };
-}
-
-/** @param {import("./numbers.js").Stage} stage */
-const lookOf = (stage) => ({ stage: stage.stage, letter: stageLetter(stage), colour: hue(stageLetter(stage)),
-  help: stageNamed.get(stage.stage)?.help ?? "" });
-
-/**
- * Temperature 0, which no chain has as a stage: one band of 100 %.
- * @param {Band[]} bands @param {Rest[]} rests both get one more column @returns {Gate}
- */
-function greedyGate(bands, rests) {
-  const at = rests.length - 1;
-  const left = rests[at] ?? { count: 0, share: 0 };
-  const others = bands.filter((band) => band.shares[at] !== null && !band.isDrawn);
+/** @param {Band[]} bands @param {Rest[]} rests @param {number} at the gate @returns {Cut | null} what temperature 0 leaves no chance */
+function greedyCut(bands, rests, at) {
+  const others = bands.filter(({ cutAt }) => cutAt === at);
   const winner = bands.find(({ isDrawn }) => isDrawn);
-  const tokens = left.count + others.length - (winner ? 0 : 1);
+  const tokens = (rests[at]?.count ?? 0) + others.length - (winner ? 0 : 1);
   const share = 1 - (winner?.shares[at] ?? 0);
-  const names = others.slice(0, 8).map(({ token }) => token);
-  for (const band of bands) {
-    band.shares.push(band.isDrawn ? 1 : null);
-    if (others.includes(band)) band.cutAt = at;
-  }
-  rests.push(winner ? { count: 0, share: 0 } : { count: 1, share: 1 });
-  return { ...lookOf({ stage: "temperature" }), label: "temperature 0", cut: tokens > 0 ? { tokens, share, names } : null };
+  return tokens > 0 ? { tokens, share, names: others.slice(0, 8).map(({ token }) => token) } : null;
 }
 
 // -- in words -------------------------------------------------------------------------------------

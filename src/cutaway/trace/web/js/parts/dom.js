@@ -38,6 +38,44 @@ export function svg(name, attributes = {}, ...children) {
 export const drawn = ({ name, attributes, children }) => svg(/** @type {"g"} */ (name), attributes,
   ...children.map((child) => (typeof child === "string" ? child : drawn(child))));
 
+/** What `redraw` made of each element. @type {WeakMap<Element, import("../drawings/marks.js").Mark>} */
+const marksOf = new WeakMap();
+
+/**
+ * Makes an element equal to a mark of the same name, and changes only what differs from the last time, so that a drawing
+ * can follow a hand in every frame.
+ * @param {SVGElement} element @param {import("../drawings/marks.js").Mark} mark
+ */
+export function redraw(element, mark) {
+  const old = marksOf.get(element);
+  marksOf.set(element, mark);
+  const fits = old?.children.length === mark.children.length && old.children.every((child, i) => nameOf(child) === nameOf(mark.children[i]));
+  if (!old || !fits) {
+    for (const name of Object.keys(old?.attributes ?? {})) element.removeAttribute(name);
+    dress(element, mark.attributes);
+    replace(element, ...mark.children.map((child) => (typeof child === "string" ? child : made(child))));
+    return;
+  }
+  for (const name of Object.keys(old.attributes)) if (!mark.attributes[name]) element.removeAttribute(name);
+  const changed = Object.entries(mark.attributes).filter(([name, value]) => value !== old.attributes[name]);
+  if (changed.length) dress(element, Object.fromEntries(changed));
+  mark.children.forEach((child, i) => {
+    const node = element.childNodes[i];
+    if (typeof child !== "string") redraw(/** @type {SVGElement} */ (node), child);
+    else if (child !== old.children[i]) /** @type {Text} */ (node).data = child;
+  });
+}
+
+/** @param {import("../drawings/marks.js").Mark} mark @returns {SVGElement} a new element, which `redraw` will change */
+function made(mark) {
+  const element = svg(/** @type {"g"} */ (mark.name));
+  redraw(element, mark);
+  return element;
+}
+
+/** @param {import("../drawings/marks.js").Mark | string | undefined} child @returns {string} */
+const nameOf = (child) => (typeof child === "object" ? child.name : "");
+
 /** @param {Element} element @param {Child[]} children instead of those that it has */
 export function replace(element, ...children) {
   element.replaceChildren();

@@ -1,24 +1,45 @@
 /**
- * The river of the selected step, the sentence that says the same, and under it the stations on one line: the way of a
- * token through the model and the sampler. Each station opens the panel that has more.
+ * The river of the selected step, handles on its gates, the sentence that says the same, and the stations on one line:
+ * the way of a token through the model and the sampler. Each station opens the panel that has more.
  */
 
+import { picture } from "../drawings/marks.js";
+import { layoutOf } from "../drawings/places.js";
 import { riverDrawing } from "../drawings/river.js";
+import { labelOf } from "../figures/catalogue.js";
 import { whySentence } from "../figures/endings.js";
 import { riverOf, riverSentence } from "../figures/river.js";
 import { stations } from "../figures/stations.js";
 import { PANELS, applies } from "../state/panels.js";
-import { drawn, el, morph, replace, setText, typeScale } from "./dom.js";
+import { button, el, morph, redraw, replace, setText, svg, typeScale } from "./dom.js";
 import { View, paced } from "./view.js";
+/** @import { Layout } from "../drawings/places.js" */
+/** @import { Param } from "../figures/catalogue.js" */
+/** @import { Gate } from "../figures/river.js" */
+/** @import { Other } from "../state/what-if.js" */
 /** @import { Station } from "../figures/stations.js" */
 /** @import { Step } from "../state/trace.js" */
 /** @import { Run } from "../state/store.js" */
 
+const NOTHING = { width: 1, height: 1 }; // the drawing before the first step
+const THUMB = 14; // pixels of a handle, as in the sheet
+
+/** @param {Step} step @returns {string} */
+const approximated = ({ candidates }) => `Approximated from the record: its ${candidates.length} candidates, and the histogram of the others.`;
+
 class RiverView extends View {
-  flow = el("div", { class: "flow" });
+  picture = svg("svg");
+  flow = el("div", { class: "flow" }, this.picture);
   says = el("p", { class: "says" });
   list = el("ol");
+  shownStations = "";
   pace = paced(() => this.show());
+  /** @type {Map<string, HTMLInputElement>} of the gates that have a handle, by setting */
+  handles = new Map();
+  tells = el("span", { class: "tells", "aria-live": "polite" });
+  start = button("Run it", () => this.session.runWhatIf(), { class: "primary", title: "continue the text from here with these settings and the same luck" });
+  reset = button("As recorded", () => this.store.set({ whatIf: null }));
+  other = el("p", { class: "row other" }, this.tells, this.start, this.reset);
 
   build() {
     this.setAttribute("role", "region");
@@ -26,12 +47,14 @@ class RiverView extends View {
     this.flow.addEventListener("click", (event) => this.handleBand(event));
     this.list.addEventListener("click", (event) => this.handleStation(event));
     new ResizeObserver(() => this.draw()).observe(this.flow);
-    replace(this, this.flow, this.list, this.says);
+    replace(this, this.flow, this.list, this.says, this.other);
   }
 
   draw() {
     this.hidden = !this.store.run?.trace.known;
-    if (!this.hidden) this.pace();
+    if (this.hidden) return;
+    if (this.store.state.whatIf) this.show(); // a handle is followed in every frame
+    else this.pace();
   }
 
   show() {
@@ -41,21 +64,64 @@ class RiverView extends View {
     const pass = passes[state.pass ?? passes.length - 1];
     const all = stations(run.trace, steps[state.step], this.session.insides.ready, pass);
     const why = run.trace.end && { id: "end", name: "why it ended", panel: "why", caption: whySentence(run.trace), figures: [] };
-    morph(this.list, el("ol", {}, ...[...all, ...(why ? [why] : [])].map((station) => this.station(station))));
+    const stationList = [...all, ...(why ? [why] : [])];
+    const key = JSON.stringify([stationList, state.panel, state.about === null]);
+    if (key !== this.shownStations) morph(this.list, el("ol", {}, ...stationList.map((station) => this.station(station))));
+    this.shownStations = key;
     this.drawFlow(run, steps[state.step]);
   }
 
   /** @param {Run} run @param {Step | undefined} step undefined: it has none yet */
-  drawFlow({ trace }, step) {
+  drawFlow(run, step) {
     const width = this.flow.clientWidth;
-    if (!step || !width) return replace(this.flow), setText(this.says, trace.head.decoder ? "This cell has no token yet." : "");
-    const river = riverOf(trace, step);
-    const selected = step.candidates[this.store.state.candidate]?.id ?? null;
-    const picture = drawn(riverDrawing(river, { width, scale: typeScale(), selected, exit: this.exit() }));
-    const old = this.flow.querySelector("svg");
-    if (old) morph(old, picture);
-    else this.flow.append(picture);
-    setText(this.says, riverSentence(river));
+    const scale = typeScale();
+    const other = this.session.whatIf.now;
+    const shown = step && { trace: other?.step ? other.trace : run.trace, step: other?.step ?? step };
+    const river = shown && width ? riverOf(shown.trace, shown.step) : null;
+    const selected = step?.candidates[this.store.state.candidate]?.id ?? null;
+    redraw(this.picture, river ? riverDrawing(river, { width, scale, selected, exit: this.exit() }) : picture(NOTHING, ""));
+    this.drawHandles(river && !run.live ? river.gates : [], layoutOf(river?.gates.length ?? 0, width, scale));
+    setText(this.says, river ? riverSentence(river) : run.trace.head.decoder ? "This cell has no token yet." : "");
+    this.tell(run, step, other);
+  }
+
+  /** @param {Gate[]} gates @param {Layout} layout a handle on each that has one number, as far down as the number is large */
+  drawHandles(gates, { gates: places, gate, top, deep, scale }) {
+    const names = gates.flatMap(({ param }) => param?.name ?? []);
+    for (const [name, input] of this.handles) if (!names.includes(name)) input.remove(), this.handles.delete(name);
+    gates.forEach(({ param, value }, i) => {
+      if (!param) return;
+      const input = this.handles.get(param.name) ?? this.handle(param);
+      const high = Math.max(param.high, value);
+      const from = (deep * param.low) / high;
+      if (Number(input.max) !== high) input.max = String(high);
+      if (Number(input.value) !== value) input.value = String(value);
+      input.style.left = `${(places[i] ?? 0) + gate / 2}px`;
+      input.style.top = `${top + from - (THUMB / 2) * scale}px`;
+      input.style.height = `${deep - from + THUMB * scale}px`;
+    });
+  }
+
+  /** @param {Param} param @returns {HTMLInputElement} a new handle */
+  handle({ name, low, high, step, help }) {
+    const input = el("input", { type: "range", class: "handle", min: low, max: high, step, "aria-label": labelOf(name), "aria-orientation": "vertical",
+      title: `${labelOf(name)}: ${help} Drag it, or use the arrow keys.`, oninput: () => this.session.whatIf.set(name, Number(input.value)) });
+    this.handles.set(name, input);
+    this.flow.append(input);
+    return input;
+  }
+
+  /** @param {Run} run @param {Step | undefined} step @param {Other | null} other where its figures come from */
+  tell(run, step, other) {
+    this.other.hidden = !other;
+    if (!other || !step) return;
+    const hasModel = this.store.state.about !== null && !other.error;
+    this.start.hidden = !hasModel;
+    const same = other.step?.logits_hash === step.logits_hash;
+    setText(this.tells, other.error ? `${other.error} ${approximated(step)}` : !hasModel ? approximated(step)
+      : !other.isExact ? "The model computes the step again …"
+        : same ? `Exact: computed again by the model, row hash ${step.logits_hash} as recorded.`
+          : "Computed again; the logits differ from the record: another model computed them.");
   }
 
   /** @returns {number | null} where the selected token is in the text above, if it is in sight */

@@ -9,9 +9,9 @@
 import { Arrival } from "./arrival.js";
 import { chip } from "./chip.js";
 import "./end-line.js";
-import { el, keepInSight, replace, scale } from "./dom.js";
+import { el, keepInSight, replace, scale, setAttributes } from "./dom.js";
 import { inherits } from "../figures/branches.js";
-import { breaksBetween } from "../figures/numbers.js";
+import { breaksBetween, visible } from "../figures/numbers.js";
 import { insertBreaks, prompt, promptTokens } from "./prompt.js";
 import { Tint } from "./tint.js";
 import { View } from "./view.js";
@@ -29,6 +29,8 @@ class TokenStrip extends View {
   chips = [];
   /** @type {HTMLElement | undefined} */
   marked;
+  /** @type {HTMLElement | undefined} the chip that shows another token */
+  flipped;
   /** The last chunk, and how many tokens it has. */
   chunk = el("div");
   length = 0;
@@ -68,9 +70,20 @@ class TokenStrip extends View {
       this.take(trace, /** @type {Step} */ (trace.steps[i]));
     }
     this.mark(this.store.state.step);
+    this.drawFlip(trace.steps[this.store.state.step]);
     this.drawTint(trace);
     this.arrival?.draw(trace, this.chips);
     this.classList.toggle("arriving", this.store.state.arriving);
+  }
+
+  /** @param {Step | undefined} step while other settings draw another token, it stands in the text, and what follows is grey */
+  drawFlip(step) {
+    const other = this.session.whatIf.now;
+    const flips = step && other?.step && other.step.sampled_id !== step.token_id;
+    const element = flips ? this.marked : undefined;
+    if (this.flipped !== element) this.flipped?.removeAttribute("data-flip");
+    this.flipped = element;
+    if (element && other?.step) setAttributes(element, { "data-flip": visible(other.trace.nameOf(other.step.sampled_id)) });
   }
 
   /** @param {Trace} trace its prompt is shown token by token while the text is tinted */

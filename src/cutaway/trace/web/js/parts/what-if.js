@@ -6,15 +6,13 @@
 import { labelOf, numbersOf } from "../figures/catalogue.js";
 import { percent, short, thousands, visible } from "../figures/numbers.js";
 import { stepView } from "../figures/step-view.js";
-import { sentence } from "../state/session.js";
-import { button, el, figure, headRow, replace, scrolling, token } from "./dom.js";
+import { button, el, figure, headRow, morph, replace, scrolling, setText, token } from "./dom.js";
 import { View } from "./view.js";
 /** @import { Param } from "../figures/catalogue.js" */
 /** @import { CandidateView } from "../figures/step-view.js" */
 /** @import { Trace, Step } from "../state/trace.js" */
 
 const SLIDERS = numbersOf(() => true);
-const PAUSE = 150; // milliseconds without a change, before the model is asked
 const HEADINGS = ["token", "recorded", "what if", "bar: what if, tick: recorded", "result"];
 
 /** @typedef {{input: HTMLInputElement, output: HTMLOutputElement}} Slider */
@@ -25,11 +23,7 @@ class WhatIf extends View {
   winner = el("p", { class: "winner", "aria-live": "polite" });
   body = el("tbody");
   reset = button("As recorded", () => this.store.set({ whatIf: null }));
-  start = button("Run it", () => this.runIt(), { class: "primary" });
-  answer = new AbortController();
-  timer = 0;
-  /** @type {string} what is requested or shown, so that nothing is requested twice */
-  shownKey = "";
+  start = button("Run it", () => this.session.runWhatIf(), { class: "primary" });
 
   build() {
     const fields = SLIDERS.map((param) => this.slider(param));
@@ -44,7 +38,7 @@ class WhatIf extends View {
   /** @param {Param} param @returns {HTMLElement} */
   slider({ name, low, high, step, help }) {
     const input = el("input", { type: "range", min: low, max: high, step, title: help, "aria-label": labelOf(name),
-      oninput: () => this.store.set({ whatIf: { ...this.store.state.whatIf, [name]: Number(input.value) } }) });
+      oninput: () => this.session.whatIf.set(name, Number(input.value)) });
     const output = el("output", { class: "mono" });
     this.sliders.set(name, { input, output });
     return el("label", {}, el("span", {}, labelOf(name), output), input);
@@ -56,32 +50,13 @@ class WhatIf extends View {
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
-    const key = JSON.stringify([run.id, step.index, state.whatIf, state.about === null]);
-    if (key === this.shownKey) return;
-    this.shownKey = key;
     for (const [name, slider] of this.sliders) {
       show(slider, Number(state.whatIf?.[name] ?? run.trace.head.params[name] ?? 0));
     }
     this.reset.disabled = this.start.disabled = state.whatIf === null;
-    this.answer.abort();
-    clearTimeout(this.timer);
-    if (state.whatIf && state.about) this.timer = window.setTimeout(() => this.ask(), PAUSE);
-    else this.compare(run.trace, step, run.trace, step);
-  }
-
-  /** Request the step with these settings. */
-  async ask() {
-    const { run, state } = this.store;
-    const step = run?.trace.steps[state.step];
-    if (!run || !step || !state.whatIf) return;
-    const { signal } = (this.answer = new AbortController());
-    try {
-      const trace = await this.session.stepWith(run, step.index, state.whatIf, signal);
-      const otherStep = trace.steps[step.index];
-      if (!signal.aborted && otherStep) this.compare(run.trace, step, trace, otherStep);
-    } catch (error) {
-      if (!signal.aborted) replace(this.winner, sentence(error));
-    }
+    const other = this.session.whatIf.now ?? { trace: run.trace, step, isExact: true, error: null };
+    if (other.error) setText(this.winner, other.error);
+    else if (other.step && other.isExact) this.compare(run.trace, step, other.trace, other.step);
   }
 
   /**
@@ -89,19 +64,8 @@ class WhatIf extends View {
    * @param {Trace} other @param {Step} otherStep with other settings
    */
   compare(trace, step, other, otherStep) {
-    replace(this.winner, ...winnerOf(step, other, otherStep));
-    replace(this.body, ...rows(trace, step, other, otherStep));
-  }
-
-  /** Continue the run from this step with these settings and the same luck. */
-  runIt() {
-    const { run, state } = this.store;
-    if (!run || !state.whatIf) return;
-    const request = this.session.makeContinuation(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
-    const changed = Object.entries(state.whatIf).filter(([name, value]) => value !== run.trace.head.params[name]);
-    const descriptions = changed.map(([name, value]) => `${labelOf(name)} ${short(value)}`);
-    const name = `${descriptions.join(", ") || "again"} from ${state.step}`;
-    this.session.branch(run, state.step, request, name);
+    morph(this.winner, el("p", { class: "winner", "aria-live": "polite" }, ...winnerOf(step, other, otherStep)));
+    morph(this.body, el("tbody", {}, ...rows(trace, step, other, otherStep)));
   }
 }
 

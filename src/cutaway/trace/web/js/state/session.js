@@ -4,12 +4,15 @@
  * Knows how the server's stream becomes a run in the store. Knows no document.
  */
 
+import { labelOf } from "../figures/catalogue.js";
+import { short } from "../figures/numbers.js";
 import { mostUncertain } from "../figures/step-view.js";
 import { ApiError, records } from "./api.js";
 import { hear } from "./conversation.js";
 import { sha256 } from "./export.js";
 import { InsideCache } from "./inside-cache.js";
 import { Trace, TraceError, lineOf, readFile } from "./trace.js";
+import { WhatIfStep } from "./what-if.js";
 /** @import { Store, Run, Request } from "./store.js" */
 
 export class Session {
@@ -17,6 +20,7 @@ export class Session {
   constructor(store) {
     this.store = store;
     this.insides = new InsideCache(store, sentence, (run) => this.foreign(run));
+    this.whatIf = new WhatIfStep(store, (...asked) => this.stepWith(...asked), sentence);
     /** @type {Map<number, AbortController>} by run */
     this.streams = new Map();
     /** @type {Map<string, number>} runs that were opened, by the SHA-256 of their files */
@@ -155,6 +159,15 @@ export class Session {
     const request = this.makeContinuation(run, before, { ...settings, max_tokens: at + 1 });
     for await (const news of records(request, signal)) for (const record of news) trace.take(record);
     return trace;
+  }
+
+  /** Continue the selected run from the selected step with the other settings and the same luck. */
+  runWhatIf() {
+    const { run, state } = this.store;
+    if (!run || !state.whatIf) return;
+    const request = this.makeContinuation(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
+    const settings = Object.entries(state.whatIf).map(([name, value]) => `${labelOf(name)} ${short(value)}`);
+    this.branch(run, state.step, request, `${settings.join(", ")} from ${state.step}`);
   }
 
   /** @param {Blob} file the package's recording @param {boolean} here whether the address has named a step */
