@@ -36,7 +36,7 @@ BAD = [
 ]  # fmt: skip
 """Of each, one thing that the server refuses."""
 REFUSALS = """async (asked) => {
-  const api = await import(new URL("static/js/state/api.js", location.href));
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
   const said = [];
   for (const { prompt = "Once", forced = [], seed = "1", ...settings } of asked) {
     const request = { kind: "completion", messages: [], prompt, forced, seed, settings };

@@ -1,8 +1,7 @@
 // In the page: each request that it makes, of each kind of run; what came of it, by name.
 async ({ file, forcedFile }) => {
-  const from = (name) => import(new URL(`static/js/${name}.js`, location.href));
-  const [api, { Session }, { Store }, { makeRequest }, { stepOf }] = await Promise.all(
-    ["state/api", "state/session", "state/store", "state/requests", "state/inside-cache"].map(from));
+  const { $state_api: api, $state_session: { Session }, $state_store: { Store }, $state_requests: { makeRequest },
+    $state_inside_cache: { stepOf } } = await import(document.querySelector("script[src]").src);
   const store = new Store(), session = new Session(store);
   const { signal } = new AbortController();
   const said = {}, records = {};
