@@ -145,6 +145,6 @@ def wait_for_model(page):
     page.tab.get_by_text("SmolLM2").last.wait_for()
     page.tab.evaluate(
         "async () => (await import(document.querySelector('script[src]').src))"
-        ".$state_api.fetchAbout()"
+        ".$state_api.whenReady()"
     )
     return page

@@ -7,6 +7,7 @@ page's settings. Computes nothing, and refuses by name the tokenizers that a pag
 
 import json
 import shutil
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -48,13 +49,20 @@ from cutaway.text.tokenizers.vocabulary import (
 from cutaway.trace import Head
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import index
-from cutaway.trace.web.bundle import ALONE, page_files
+from cutaway.trace.web.bundle import ALONE, Files, page_files
 
 T = TypeVar("T")
 WEB = files("cutaway.trace.web")
 CORES = WEB / "cores"
 PART = 8 << 20
 """The most bytes of one file of weights; browsers and hosts store files of this size."""
+_WEIGHTS = "weights-"
+_UNOPENED = """\
+  <p id="unopened">This page opens through a web server. In its folder, run
+    <code>python -m http.server 8000</code> and open
+    <a href="http://127.0.0.1:8000/">http://127.0.0.1:8000/</a>. If you came from there, a file of
+    the page is missing or damaged: export it again.</p>
+"""
 _POLICY = (
     "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; worker-src 'self'; base-uri 'none'; "
@@ -148,11 +156,30 @@ def _write_page(out: Path) -> None:
     folder.mkdir(parents=True)
     for name, contents in page.contents.items():
         (folder / name).write_bytes(contents)
-    policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
-    document = index(catalogue(), page)
-    document = document.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}')
-    (out / "index.html").write_text(document, encoding="utf-8")
+    (out / "index.html").write_text(document(out, page), encoding="utf-8")
     (out / "offline.js").write_text(_offline(out), encoding="utf-8")
+
+
+def document(out: Path, page: Files) -> str:
+    """Make the document of a page's folder, with the hashes of all that it fetches."""
+    text = index(catalogue(), page)
+    for name, contents in page.contents.items():
+        digest = b64encode(sha256(contents).digest()).decode()
+        address = f'"{page.folder}/{name}"'
+        text = text.replace(address, f'{address} integrity="sha256-{digest}"')
+    paths = sorted((out / "model").iterdir())
+    weights = [path for path in paths if path.name.startswith(_WEIGHTS)]
+    files = [
+        {"name": path.name, "bytes": len(data), "sha256": sha256(data).hexdigest()}
+        for path in paths
+        if path not in weights
+        for data in [path.read_bytes()]
+    ]
+    facts = {"weights": sum(path.stat().st_size for path in weights), "files": files}
+    data = f'<script type="application/json" id="files">{json.dumps(facts)}</script>'
+    policy = f'<meta http-equiv="content-security-policy" content="{_POLICY}">'
+    text = text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n  {policy}\n  {data}')
+    return text.replace("  <main>\n", f"{_UNOPENED}  <main>\n")
 
 
 def _offline(out: Path) -> str:
@@ -160,7 +187,7 @@ def _offline(out: Path) -> str:
     names = sorted(
         str(path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()
     )
-    page_files = [name for name in names if not Path(name).name.startswith("weights-")]
+    page_files = [name for name in names if not Path(name).name.startswith(_WEIGHTS)]
     name = sha256(b"".join((out / file).read_bytes() for file in page_files)).hexdigest()[:16]
     script = (WEB / "offline.js").read_text("utf-8")
     return script.replace('"FILES"', json.dumps(["./", *page_files])).replace("NAME", name)
@@ -170,7 +197,7 @@ def _parts(weights: Path) -> Iterator[dict[str, Any]]:
     """Cut the file into pieces, each with its hash."""
     with weights.open("rb") as file:
         for number, piece in enumerate(iter(lambda: file.read(PART), b"")):
-            name = f"weights-{number:03d}.bin"
+            name = f"{_WEIGHTS}{number:03d}.bin"
             weights.with_name(name).write_bytes(piece)
             yield {"name": name, "bytes": len(piece), "sha256": sha256(piece).hexdigest()}
 

@@ -11,7 +11,7 @@ addEventListener("fetch", (event) => event.respondWith(answer(event.request)));
 
 /** @param {Request} request */
 async function answer(request) {
-  const response = (await caches.match(request)) ?? (await fetch(request));
+  const response = (await caches.match(request, { ignoreSearch: request.mode === "navigate" })) ?? (await fetch(request));
   const headers = new Headers(response.headers);
   headers.set("cross-origin-opener-policy", "same-origin");
   headers.set("cross-origin-embedder-policy", "require-corp");

@@ -8,7 +8,7 @@ import "../compose/settings.js";
 import "../parts/first-look.js";
 import "../parts/near.js";
 import "../parts/what-if.js";
-import { ApiError, fetchAbout } from "../state/api.js";
+import { ApiError, fetchAbout, whenReady } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { isWelcome } from "../parts/arrival.js";
 import { Session, sentence } from "../state/session.js";
@@ -21,13 +21,16 @@ const session = new Session(store);
 async function begin() {
   const address = location.hash.slice(1);
   const saved = store.restore(address);
+  store.set({ loading: true });
+  document.querySelector("#unopened")?.remove();
+  whenReady().catch((error) => store.set({ notice: sentence(error) }));
   assemble(store, session);
   if (!saved.length) openRecording(new URLSearchParams(address).has("step"));
   try {
-    store.set({ about: await fetchAbout() });
+    store.set({ about: await fetchAbout(), loading: false });
   } catch (error) {
     const locked = error instanceof ApiError && error.status === 401;
-    store.set({ notice: sentence(error), locked });
+    store.set({ notice: sentence(error), locked, loading: false });
     return; // the address is kept, so that a reload tries again
   }
   keepAddress(store);
@@ -37,9 +40,9 @@ async function begin() {
 
 /** @param {boolean} here whether the address has named a step */
 async function openRecording(here) {
-  const { href } = /** @type {HTMLLinkElement} */ (document.querySelector("#recording"));
+  const { href, integrity } = /** @type {HTMLLinkElement} */ (document.querySelector("#recording"));
   try {
-    await session.openRecording(await (await fetch(href)).blob(), here);
+    await session.openRecording(await (await fetch(href, { integrity })).blob(), here);
     if (!here && isWelcome()) store.arrive();
   } catch (error) {
     store.set({ notice: sentence(error) });

@@ -68,6 +68,7 @@ class ChatBox extends View {
   drawButtons() {
     const { live } = this;
     this.send.textContent = live ? "Stop" : "Send";
+    this.send.disabled = this.store.state.loading;
     this.again.hidden = live !== null || !open(this.messages).length;
     this.clear.hidden = !this.messages.length;
     this.examples.hidden = this.messages.length > 0 || !this.store.state.about;
@@ -146,7 +147,7 @@ class ChatBox extends View {
   handleKey(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    if (!this.live) this.sendOrStop();
+    if (!this.live && !this.send.disabled) this.sendOrStop();
   }
 
   sendOrStop() {

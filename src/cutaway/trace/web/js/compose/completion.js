@@ -49,9 +49,9 @@ class CompletionBox extends View {
   draw() {
     if (this.hidden) return;
     const { run } = this;
-    const { about, prompt } = this.store.state;
+    const { about, loading, prompt } = this.store.state;
     setText(this.write, run?.live ? "Stop" : "Write");
-    this.write.disabled = about !== null && !generates(about);
+    this.write.disabled = loading || about !== null && !generates(about);
     this.more.hidden = !run || run.live || !run.trace.steps.length || !about || this.session.foreign(run) !== null;
     this.copy.element.hidden = !run?.trace.steps.length;
     this.tell(run);
@@ -95,7 +95,7 @@ class CompletionBox extends View {
   handleKey(event) {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    if (!this.run?.live) this.writeOrStop();
+    if (!this.run?.live && !this.write.disabled) this.writeOrStop();
   }
 
   writeOrStop() {

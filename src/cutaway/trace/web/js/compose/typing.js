@@ -77,6 +77,7 @@ class TypingBox extends View {
     if (this.field.value !== this.store.state.prompt) this.field.value = this.store.state.prompt;
     setText(this.begin, run ? "Begin again" : "Begin");
     this.begin.classList.toggle("primary", !run);
+    this.begin.disabled = this.store.state.loading;
     const step = run ? openStep(run) : null;
     const here = run !== null && run.trace.steps.length > 0;
     for (const part of [this.text, this.form, this.undo, this.goOn, this.hint]) part.hidden = !here;

@@ -6,7 +6,6 @@
  */
 
 import { imports } from "./core.js";
-import { fetchFile } from "./files.js";
 
 /** A module with one relaxed instruction: browsers that know none refuse it. */
 const RELAXED = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11];
@@ -19,15 +18,23 @@ const COLD = 300, HOT = 30_000;
 
 /** @typedef {{module: WebAssembly.Module, tier: string, threads: number}} Compiled */
 
-/** @param {string} folder @returns {Promise<Compiled>} */
+/** @param {import("./files.js").Folder} folder @returns {Promise<Compiled>} */
 export async function compileCore(folder) {
   const threads = globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency, MOST_THREADS) : 1;
-  const compile = (/** @type {string} */ name) => WebAssembly.compileStreaming(fetchFile(folder, `${name}${threads > 1 ? "-threads" : ""}.wasm`));
+  const compile = (/** @type {string} */ name) => compileFile(folder, `${name}${threads > 1 ? "-threads" : ""}.wasm`);
   if (WebAssembly.validate(new Uint8Array(RELAXED))) {
     const module = await compile("core-relaxed");
     if (await isExact(module, threads)) return { module, tier: "wasm-relaxed", threads };
   }
   return { module: await compile("core"), tier: "wasm", threads };
+}
+
+/** @param {import("./files.js").Folder} folder @param {string} name */
+async function compileFile(folder, name) {
+  const bytes = await folder.bytes(name);
+  return WebAssembly.compile(bytes).catch((error) => {
+    throw new Error(`${name}: this browser cannot compile it (${error.message})`);
+  });
 }
 
 /** @param {WebAssembly.Module} module @param {number} threads */

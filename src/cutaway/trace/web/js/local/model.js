@@ -5,14 +5,22 @@
  */
 
 import { ApiError } from "../state/api.js";
-import { fetchFile } from "./files.js";
+import { Folder } from "./files.js";
 import { answerPractice } from "./practice.js";
 /** @import { Request } from "../state/store.js" */
 
+/**
+ * What is in a model's folder: weights, in bytes, and the other files.
+ * @typedef {{weights: number, files: import("./files.js").Part[]}} Files
+ */
+
 export class LocalModel {
-  /** @param {string} folder where its files are @param {(done: number, all: number) => void} progress of bytes */
-  constructor(folder, progress) {
-    this.folder = folder;
+  /**
+   * @param {string} address of its folder @param {Files} files in it
+   * @param {(done: number, all: number) => void} progress of bytes
+   */
+  constructor(address, files, progress) {
+    this.folder = new Folder(address, files.files);
     this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     this.lastId = 0;
     /** @type {Promise<Record<string, import("./practice.js").Sheet>> | null} */
@@ -26,14 +34,18 @@ export class LocalModel {
         else if (data.id === undefined) reject(new ApiError(data.error, 0));
         else this.waiting.get(data.id)?.(data);
       };
-      this.worker.onerror = ({ message }) => reject(new ApiError(message, 0));
+      this.worker.onerror = ({ message }) =>
+        reject(new ApiError(`the script of the model does not run (${message || "it cannot be fetched"}): export the page again`, 0));
     });
-    this.worker.postMessage({ load: folder });
+    this.ready.catch(() => {}); // who waits for it is told
+    this.worker.postMessage({ load: address, files });
   }
 
+  /** What the page shows does not wait for the weights; what it asks does. */
   async fetchAbout() {
-    await this.ready;
-    return (await fetch(`${this.folder}/about.json`)).json();
+    return this.folder.json("about.json").catch((error) => {
+      throw new ApiError(error.message, 0);
+    });
   }
 
   /** @param {string} text @param {boolean} special @returns {Promise<{ids: number[], names: string[]}>} */
@@ -55,7 +67,7 @@ export class LocalModel {
 
   /** @returns {Promise<Record<string, import("./practice.js").Sheet>>} fetched once */
   exercises() {
-    return (this.sheets ??= fetchFile(this.folder, "practice.json").then((answer) => answer.json()));
+    return (this.sheets ??= this.folder.json("practice.json"));
   }
 
   /** @param {string} path @param {object} [body] @param {AbortSignal} [signal] @returns {Promise<Response>} */
@@ -68,6 +80,8 @@ export class LocalModel {
 
   /** @param {object} question @param {AbortSignal} [signal] @returns {AsyncGenerator<any, void, void>} */
   async *messages(question, signal) {
+    await Promise.race([this.ready, new Promise((resolve) => signal?.addEventListener("abort", resolve))]);
+    if (signal?.aborted) return;
     const id = ++this.lastId;
     /** @type {any[]} */
     const came = [];

@@ -1,12 +1,12 @@
 /**
  * The thread that computes: it loads a page's model, and answers with the records of texts, one token at a time.
  *
- * Knows messages: {load}, {ask: number, …}, {stop: number}. Knows no document.
+ * Knows messages: {load, files}, {ask: number, …}, {stop: number}. Knows no document.
  */
 
 import { Core } from "./core.js";
 import { compileCore, createMemory, start } from "./cores.js";
-import { fetchFile, fill } from "./files.js";
+import { Folder } from "./files.js";
 import { computeInside } from "./inside.js";
 import { Loop } from "./loop.js";
 import { Tokenizer } from "./tokenizer.js";
@@ -18,13 +18,13 @@ const running = new Map();
 /** The core has the keys and values of one text: each request waits for the one before it. */
 let before = Promise.resolve();
 
-/** @param {string} folder */
-async function load(folder) {
-  const json = async (/** @type {string} */ name) => (await fetchFile(folder, name)).json();
-  const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => json(`${name}.json`)));
-  postMessage({ progress: [0, plan.bytes] });
+/** @param {string} address @param {import("./model.js").Files} files */
+async function load(address, { files, weights: size }) {
+  const folder = new Folder(address, files, (...progress) => postMessage({ progress }));
+  folder.expect(size);
+  const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => folder.json(`${name}.json`)));
   const compiled = await compileCore(folder), memory = compiled.threads > 1 ? createMemory(plan.bytes) : undefined;
-  const weights = (/** @type {Uint8Array} */ to) => fill(folder, model.parts, to, (done, all) => postMessage({ progress: [done, all] }));
+  const weights = (/** @type {Uint8Array} */ to) => folder.fill(model.parts, to);
   const core = await Core.load(compiled.module, plan, weights, compiled.threads, memory);
   await start(core, compiled);
   return { loop: new Loop(core, new Tokenizer(vocabulary), model, { tier: compiled.tier, threads: compiled.threads }), anatomy };
@@ -38,7 +38,7 @@ async function write(loop, id, text, signal) {
 
 onmessage = async ({ data }) => {
   if (data.stop !== undefined) return running.get(data.stop)?.abort();
-  if (data.load !== undefined) loading ??= load(data.load);
+  if (data.load !== undefined) loading ??= load(data.load, data.files);
   const id = data.ask;
   try {
     if (!loading) return;

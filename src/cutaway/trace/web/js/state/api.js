@@ -30,7 +30,8 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
 
 /**
  * The page's requests, as a model in the page answers them instead of a server (local/model.js).
- * @typedef {{fetchAbout: () => Promise<any>,
+ * ready: once it has loaded
+ * @typedef {{ready: Promise<any>, fetchAbout: () => Promise<any>,
  *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
  *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
  *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>}} Local
@@ -41,6 +42,9 @@ let local = null;
 
 /** @param {Local} model answers from now on */
 export const use = (model) => void (local = model);
+
+/** @returns {Promise<any>} once the model can write */
+export const whenReady = async () => local?.ready;
 
 /** @returns {Promise<any>} the answer of /page/about */
 export async function fetchAbout() {

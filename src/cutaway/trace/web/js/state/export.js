@@ -1,16 +1,15 @@
 /**
  * Runs as trace files. A fork names the hash of its parent's file, by which `cutaway trace diff` recognises it.
  *
- * Knows the head of a trace and SHA-256. Knows no document.
+ * Knows the head of a trace. Knows no document.
  */
 
 import { lineage } from "../figures/branches.js";
-import { TraceError, lineOf, recordOf } from "./trace.js";
+import { sha256 } from "./sha256.js";
+import { lineOf, recordOf } from "./trace.js";
 /** @import { Run } from "./store.js" */
 
 /** @typedef {{run: Run, name: string, bytes: Uint8Array<ArrayBuffer>, sha256: string}} Exported */
-
-const NO_HASH = "a fork names its parent's hash, which browsers compute only on localhost and over https";
 
 /** @param {Run[]} runs parents before their forks @returns {Promise<Exported[]>} a file each */
 export async function exportRuns(runs) {
@@ -19,9 +18,7 @@ export async function exportRuns(runs) {
   for (const run of runs) {
     const parent = files.find((file) => file.run.id === run.parent);
     const bytes = new TextEncoder().encode(fileOf(run, parent));
-    const hash = await sha256(bytes);
-    if (hash === null) throw new TraceError(NO_HASH);
-    files.push({ run, name: fileName(run), bytes, sha256: hash });
+    files.push({ run, name: fileName(run), bytes, sha256: await sha256(bytes) });
   }
   return files;
 }
@@ -47,13 +44,3 @@ function fileOf(run, parent) {
 /** @param {Run} run @returns {string} */
 const fileName = (run) =>
   run.request ? `run-${run.id}.jsonl` : `${run.name.replace(/\.gz$/, "").replace(/\.jsonl$/, "")}.jsonl`;
-
-/**
- * @param {Uint8Array<ArrayBuffer>} bytes
- * @returns {Promise<string | null>} in hexadecimal digits; null where the browser does not hash
- */
-export async function sha256(bytes) {
-  if (!globalThis.crypto?.subtle) return null;
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-}

@@ -9,8 +9,8 @@ import { short } from "../figures/numbers.js";
 import { mostUncertain } from "../figures/step-view.js";
 import { ApiError, records } from "./api.js";
 import { hear } from "./conversation.js";
-import { sha256 } from "./export.js";
 import { InsideCache } from "./inside-cache.js";
+import { sha256 } from "./sha256.js";
 import { Trace, TraceError, lineOf, readFile } from "./trace.js";
 import { WhatIfStep } from "./what-if.js";
 /** @import { Store, Run, Request } from "./store.js" */
@@ -228,7 +228,7 @@ export class Session {
     const openedRun = this.store.add(parentId ? { ...run, parent: parentId, at: parent.step } : run);
     this.store.showCanvas(openedRun);
     const hash = await sha256(new Uint8Array(await file.arrayBuffer()));
-    if (hash !== null) this.opened.set(hash, openedRun.id);
+    this.opened.set(hash, openedRun.id);
     return openedRun;
   }
 }
