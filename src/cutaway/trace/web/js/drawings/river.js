@@ -104,7 +104,8 @@ function ribbon(band, i, stacks, layout, selected) {
   const known = stacks[band.cutAt ?? -1] !== null;
   if (last && band.cutAt !== null && known) last[1] = level(layout, band.cutAt)[1];
   const thin = Math.max(...places.map(([, , from, to]) => to - from)) < 2;
-  const kinds = ["band", band.isDrawn || band.isChosen ? "chosen" : "measured", thin && "thin", band.id === selected && "selected"]
+  const isLost = band.isDrawn && !band.isChosen;
+  const kinds = ["band", band.isChosen ? "chosen" : "measured", isLost && "lost", thin && "thin", band.id === selected && "selected"]
     .filter((kind) => kind);
   const point = band.cutAt !== null && !known ? (layout.gates[band.cutAt] ?? null) : null;
   return mark("path", { d: ribbonPath(places, point), class: kinds.join(" "), "data-id": band.id }, mark("title", {}, bandTitle(band)));
@@ -198,7 +199,8 @@ function gateMarks({ letter, colour, label: name, help, at, isGreedy }, i, { gat
   const x = gates[i] ?? 0;
   const words = fits(name, lane, scale) ? name : letter;
   const posts = [x, x + gate].map((at) => `M${n(at)} ${top - 3 * scale}V${top + deep + 3 * scale}`).join("");
-  return [mark("path", { d: posts, class: at === null && !isGreedy ? "gate off" : "gate", style: { stroke: colour } }, mark("title", {}, `${name}: ${help}`)),
+  const kind = at === null && !isGreedy ? "gate off" : "gate";
+  return [mark("path", { d: posts, class: kind, style: { "--hue": colour } }, mark("title", {}, `${name}: ${help}`)),
     label(x + gate / 2, top - 9 * scale, words, words === letter ? "label middle strong" : "label middle")];
 }
 

@@ -60,11 +60,14 @@ function gatesOf(trace, step) {
     if (at >= 0) return { .../** @type {Gate} */ (gates[at]), param, value: value ?? 0 };
     if (!param || !OFTEN.has(stageNamed.get(name)?.law ?? "")) return [];
     const label = `${labelOf(name)} ${short(value ?? 0)}`;
-    return { ...lookOf({ stage: name }), at: null, isGreedy: isGreedy && name === "temperature", label, cut: null, param, value: value ?? 0 };
+    return { ...turnedOff(name, isGreedy && name === "temperature"), label, param, value: value ?? 0 };
   });
   if (all.filter(({ at }) => at !== null).length === gates.length) return all;
-  return isGreedy ? [...gates, { ...lookOf({ stage: "temperature" }), at: null, isGreedy, label: "temperature 0", cut: null, param: null, value: 0 }] : gates;
+  return isGreedy ? [...gates, { ...turnedOff("temperature", true), label: "temperature 0" }] : gates; // the record has no order
 }
+
+/** @param {string} stage @param {boolean} isGreedy @returns {Gate} of a stage that is not in the chain */
+const turnedOff = (stage, isGreedy) => ({ ...lookOf({ stage }), at: null, isGreedy, label: stage, cut: null, param: null, value: 0 });
 
 /** Laws of the stages that have a gate where they are off, too. */
 const OFTEN = new Set(["divide", "share"]);
@@ -130,7 +133,10 @@ function greedyCut(bands, rests, at) {
 // -- in words -------------------------------------------------------------------------------------
 
 /** @param {River} river @returns {string} what won, and why; what was cut off */
-export const riverSentence = (river) => [won(river), ...river.gates.flatMap(cutSentence)].join(" ");
+export function riverSentence(river) {
+  const cuts = river.gates.flatMap(({ label, cut }) => (cut ? [`${counted(cut.tokens)} with ${percent(cut.share)} by ${label}`] : []));
+  return cuts.length ? `${won(river)} Cut off: ${cuts.join(", ")}.` : won(river);
+}
 
 /** @param {River} river @returns {string} */
 function won(river) {
@@ -155,10 +161,6 @@ function won(river) {
 /** @param {River} river @returns {Band[]} those that lost the draw, the highest score first */
 export const rivalsOf = ({ bands }) => bands.filter(({ score, isDrawn }) => score !== null && !isDrawn)
   .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
-
-/** @param {Gate} gate @returns {string[]} */
-const cutSentence = ({ label, cut }) => (cut
-  ? [`${label[0]?.toUpperCase()}${label.slice(1)} cut off ${counted(cut.tokens)} with ${percent(cut.share)} of the probability.`] : []);
 
 /** @param {number} tokens @returns {string} */
 export const counted = (tokens) => `${thousands(tokens)} ${tokens === 1 ? "token" : "tokens"}`;

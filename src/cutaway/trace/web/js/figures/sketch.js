@@ -115,11 +115,10 @@ const countOf = (entries) => entries.reduce((sum, { count }) => sum + count, 0);
 function recordOf(before, whole, left, gone, recorded) {
   if (recorded) return recorded;
   const survivors = Math.round(countOf(left));
-  const ids = new Map(before.flatMap(({ candidate, z }) => (candidate ? [[candidate.id, z]] : [])));
-  const kept = left.reduce((sum, { candidate, z, count }) => sum + count * Math.exp((candidate ? ids.get(candidate.id) ?? z : z) - whole), 0);
-  const isDivided = survivors === Math.round(countOf(before));
-  return { survivors, removed_mass: isDivided ? 0 : Math.max(1 - kept, 0), log_sum_exp: logSum(left), min_kept_logit: null,
-    top_removed: gone.slice(0, 8) };
+  const hasRemoved = survivors < Math.round(countOf(before)); // then it is a filter, which changes no logit
+  const log_sum_exp = logSum(left);
+  return { survivors, removed_mass: hasRemoved ? Math.max(1 - Math.exp(log_sum_exp - whole), 0) : 0, log_sum_exp,
+    min_kept_logit: null, top_removed: gone.slice(0, 8) };
 }
 
 /** @param {Trace} trace @param {Step} step @returns {Entry[]} of the model's own logits */
@@ -148,7 +147,10 @@ function fitted(own, rest, count, whole) {
   return rest.map((entry) => ({ ...entry, z: entry.z + shift, count: entry.count * factor }));
 }
 
-/** @param {Entry[]} left @param {Trace} trace @param {Step} step @param {number} at @returns {Entry[]} what the record says that the stage left */
+/**
+ * @param {Entry[]} left @param {Trace} trace @param {Step} step @param {number} at
+ * @returns {Entry[]} what the record says that the stage left
+ */
 function asRecorded(left, { head }, step, at) {
   const stage = head.chain[at];
   const record = step.stages[at];
@@ -157,8 +159,9 @@ function asRecorded(left, { head }, step, at) {
   const adjusts = at === head.chain.findLastIndex((one) => isAdjusting(one.stage));
   const own = left.flatMap((entry) => (!entry.candidate || entry.candidate.removed_by === at ? []
     : [{ ...entry, z: (entry.z + (adjusts ? entry.candidate.delta : 0)) / divisor }]));
-  if (isAdjusting(stage.stage) && !adjusts) return [...own, ...left.filter(({ candidate }) => !candidate)]; // the record has no logits there
-  const rest = left.filter(({ candidate }) => !candidate).map((entry) => ({ ...entry, z: entry.z / divisor }));
+  const others = left.filter(({ candidate }) => !candidate);
+  if (isAdjusting(stage.stage) && !adjusts) return [...own, ...others]; // the record has no logits there
+  const rest = others.map((entry) => ({ ...entry, z: entry.z / divisor }));
   const kept = filters(stage.stage) ? highest(rest, record.survivors - own.length) : rest;
   return [...own, ...fitted(own, kept, record.survivors, record.log_sum_exp)];
 }
@@ -194,7 +197,10 @@ const LAWS = {
   },
 };
 
-/** @param {Entry[]} left @param {Stage} stage @param {Step} step @param {number} at of the same stage in the record; -1: it has none @returns {Entry[]} */
+/**
+ * @param {Entry[]} left @param {Stage} stage @param {Step} step @param {number} at of the same stage in the record; -1: it has none
+ * @returns {Entry[]}
+ */
 function byLaw(left, stage, step, at) {
   const entry = stageNamed.get(stage.stage);
   const law = LAWS[entry?.law ?? ""];

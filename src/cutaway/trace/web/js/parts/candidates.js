@@ -25,7 +25,7 @@ function columns(view) {
     ["logit", gloss("logit")],
     ...(hasDeltas(view) ? [pair("delta", gloss("delta"))] : []),
     ...(hasLuck ? [pair("luck", gloss("luck")), pair("score", gloss("score"))] : []),
-    ["removed by", "the stage that removed it"],
+    ...(hasRemoved(view) ? [pair("removed by", "the stage that removed it")] : []),
     ["", "branch"],
   ];
 }
@@ -35,6 +35,9 @@ const pair = (a, b) => [a, b];
 
 /** @param {StepView} view @returns {boolean} */
 const hasDeltas = (view) => view.candidates.some((c) => c.delta !== 0);
+
+/** @param {StepView} view @returns {boolean} */
+const hasRemoved = (view) => view.candidates.some((c) => c.removedBy !== null);
 
 /** @param {StepView} view @returns {HTMLElement[]} a row for each candidate */
 export function rows(view) {
@@ -51,7 +54,7 @@ export function rows(view) {
     hasDeltas(view) && figure(c.delta ? withSign(c.delta) : ""),
     hasLuck && figure(c.luck === null ? "–" : withSign(c.luck)),
     hasLuck && figure(c.score === null ? "–" : withSign(c.score), c.score === best ? "best" : ""),
-    el("td", { class: "faint" }, c.removedBy),
+    hasRemoved(view) && el("td", { class: "faint" }, c.removedBy),
     el("td", { class: "action" }),
   ));
 }

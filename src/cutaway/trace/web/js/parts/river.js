@@ -25,7 +25,8 @@ const NOTHING = { width: 1, height: 1 }; // the drawing before the first step
 const THUMB = 14; // pixels of a handle, as in the sheet
 
 /** @param {Step} step @returns {string} */
-const approximated = ({ candidates }) => `Approximated from the record: its ${candidates.length} candidates, and the histogram of the others.`;
+const approximated = ({ candidates }) =>
+  `Approximated from the record: its ${candidates.length} candidates, and the histogram of the others.`;
 
 class RiverView extends View {
   picture = svg("svg");
@@ -37,7 +38,8 @@ class RiverView extends View {
   /** @type {Map<string, HTMLInputElement>} of the gates that have a handle, by setting */
   handles = new Map();
   tells = el("span", { class: "tells", "aria-live": "polite" });
-  start = button("Run it", () => this.session.runWhatIf(), { class: "primary", title: "continue the text from here with these settings and the same luck" });
+  start = button("Run it", () => this.session.runWhatIf(),
+    { class: "primary", title: "continue the text from here with these settings and the same luck" });
   reset = button("As recorded", () => this.store.set({ whatIf: null }));
   other = el("p", { class: "row other" }, this.tells, this.start, this.reset);
 
@@ -104,8 +106,10 @@ class RiverView extends View {
 
   /** @param {Param} param @returns {HTMLInputElement} a new handle */
   handle({ name, low, high, step, help }) {
-    const input = el("input", { type: "range", class: "handle", min: low, max: high, step, "aria-label": labelOf(name), "aria-orientation": "vertical",
-      title: `${labelOf(name)}: ${help} Drag it, or use the arrow keys.`, oninput: () => this.session.whatIf.set(name, Number(input.value)) });
+    const input = el("input", { type: "range", class: "handle", min: low, max: high, step,
+      "aria-label": labelOf(name), "aria-orientation": "vertical",
+      title: `${labelOf(name)}: ${help} Drag it, or use the arrow keys.`,
+      oninput: () => this.session.whatIf.set(name, Number(input.value)) });
     this.handles.set(name, input);
     this.flow.append(input);
     return input;
