@@ -127,6 +127,15 @@ test("all heads together have weights and no scores, as files before them", () =
   assert.deepEqual(figures.attention(old, [0, 1]).rows.map(({ score }) => score), read.rows.map(() => null));
 });
 
+test("where no layer attends, attribution tints the text", () => {
+  const selection = { by: "weight", map: "attribution", head: null, part: null };
+  assert.equal(figures.tintedBy(inside, selection), "weight");
+  const none = new StepInside(file);
+  none.arrays.set("first_seen", new Int32Array(inside.layers).fill(inside.positions));
+  assert.equal(figures.tintedBy(none, selection), "attribution");
+  assert.match(figures.stateSentence(none), /^No layer of this model attends: each keeps a state\./);
+});
+
 test("a band for each layer with a state, as opaque as its tokens' shares", () => {
   const layers = figures.stateLayers(inside);
   assert.deepEqual(layers.map(({ layer }) => layer), inside.value("kept") ?? []);
@@ -135,7 +144,9 @@ test("a band for each layer with a state, as opaque as its tokens' shares", () =
     const last = (count) => keeps.slice(keeps.length - count).reduce((sum, share) => sum + share, 0);
     assert.ok(last(half) >= 0.4999 && last(half - 1) < 0.5);
   }
-  if (!layers.length) return;
+  if (!layers.length) return assert.equal(figures.stateSentence(inside), "");
+  assert.equal(figures.stateSentence(inside), "L0, L2 do not attend: they keep a state.");
+  assert.deepEqual(figures.layersAttending(inside), [false, true, false, true]);
   const drawing = bands(layers, tokenAt, ROOM, "said");
   const shown = all(drawing, "rect", "band").map(({ attributes }) => attributes.fill);
   assert.deepEqual(shown, layers.flatMap(({ keeps }) => Array.from(keeps, (share) => heat(share / Math.max(...keeps)))));

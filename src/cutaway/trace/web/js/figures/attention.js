@@ -7,8 +7,11 @@
 
 import { LEVELS, MOST_ROWS, nameIn, placesOf, sortedPlaces } from "./inside.js";
 import { percent, thousands, withSign } from "./numbers.js";
+const MOST_STATES = 512; // tokens of a text whose states are looked into (docs/inside.md)
+
 /** @import { PositionFigures, TintBy } from "./inside.js" */
 /** @import { StepInside } from "../state/step-inside.js" */
+/** @import { InsideSelection } from "../state/store.js" */
 
 /**
  * score  before softmax; null: the file has none, or it is of all heads; −∞: outside the layer's window
@@ -23,6 +26,15 @@ import { percent, thousands, withSign } from "./numbers.js";
  * half   how many of the last tokens have half of it
  * @typedef {{layer: number, keeps: Float32Array, half: number}} StateLayer
  */
+
+/** @param {StepInside} inside @returns {boolean} whether any layer attends */
+export const attends = (inside) => layersAttending(inside).some(Boolean);
+
+/** @param {StepInside} inside @returns {boolean[]} of each layer, whether it attends; the others keep a state */
+export const layersAttending = (inside) => Array.from(inside.array("first_seen"), (first) => first < inside.positions);
+
+/** @param {StepInside} inside @param {InsideSelection} selection @returns {TintBy} what tints the text: where nothing attends, attribution */
+export const tintedBy = (inside, { by }) => (by === "attribution" || !attends(inside) ? "attribution" : "weight");
 
 /** @param {StepInside} inside @param {TintBy} by @param {[number, number] | null} head @returns {PositionFigures[]} the positions that arcs lead to, the largest first */
 export const arcPlaces = (inside, by, head) => sortedPlaces(inside, by, head).slice(0, MOST_ROWS).filter((place) => place[by] !== 0);
@@ -91,4 +103,13 @@ export function towerSentence(inside, rows) {
 export function statesSentence(layers) {
   const list = layers.map(({ layer, half: count }) => `L${layer} from ${count === 1 ? "the last token" : `the last ${thousands(count)}`}`).join(", ");
   return `Half of what these layers read from their states comes: ${list}.`;
+}
+
+/** @param {StepInside} inside @returns {string} which layers attend to nothing, and why there may be no bands; "" where all attend */
+export function stateSentence(inside) {
+  const all = layersAttending(inside);
+  const names = all.flatMap((yes, layer) => (yes ? [] : [`L${layer}`]));
+  if (!names.length) return "";
+  const which = names.length === all.length ? "No layer of this model attends: each keeps" : `${names.join(", ")} ${names.length === 1 ? "does not attend: it keeps" : "do not attend: they keep"}`;
+  return `${which} a state.${inside.value("kept") === null && inside.positions > MOST_STATES ? ` What is kept of each token is shown for texts of at most ${MOST_STATES} tokens.` : ""}`;
 }

@@ -110,6 +110,13 @@ export function morph(old, fresh) {
   }
 }
 
+/** @param {HTMLElement} element @param {(Node | string)[]} children its new content; equal nodes stay */
+export function update(element, ...children) {
+  const fresh = /** @type {HTMLElement} */ (element.cloneNode(false));
+  fresh.append(...children);
+  morph(element, fresh);
+}
+
 /** @returns {number} how much larger the type is than 16 pixels: the factor for what a drawing leaves to its labels */
 export const typeScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 

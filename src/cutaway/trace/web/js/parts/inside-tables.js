@@ -5,24 +5,29 @@
 import { MOST_ROWS, sortByAttribution, nameIn } from "../figures/inside.js";
 import { percent, thousands, withSign } from "../figures/numbers.js";
 import { el, figure, scrolling } from "./dom.js";
+/** @import { Attended, StateLayer } from "../figures/attention.js" */
 /** @import { HeadFigures, LensRow, Component, PositionFigures } from "../figures/inside.js" */
 /** @import { StepInside } from "../state/step-inside.js" */
 
 /** @typedef {(position: number) => string} TokenAt */
 
 /**
- * A table's columns: heading, width in rem, so that no figure moves another column, and what it means; 0: the rest of
- * the width.
+ * A table's columns: heading, width in rem, so that no figure moves another column, and what it means.
  * @typedef {[heading: string, width: number, gloss?: string][]} Columns
  */
 
 const WEIGHT = "attention weight: how much of what is read comes from this position; all add up to 100%";
 export const ATTRIBUTION = "how far it moved the logit of the token above that of the other, in logits";
-const BAR = ""; // the heading of a column of bars
 const TEXTS = ["token", "attends to", "head", "layer", "likeliest", "drawn", "component", "part", "without", "text"]; // all others are figures
 /** @type {Columns} */
 export const PLACES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 6.4],
   ["weight", 5.2, WEIGHT], ["attribution", 5.6, ATTRIBUTION]];
+/** @type {Columns} */
+export const SCORES = [["no.", 2], ["position", 4.4, "of the token in the text, including the prompt"], ["token", 6.4],
+  ["score", 4.4, "scale · q·k, of which softmax makes the weight"], ["weight", 5.2, WEIGHT]];
+/** @type {Columns} */
+export const STATES = [["layer", 3.8], ["half from", 5.4, "how many of the last tokens have half of what the layer's heads read from their states"],
+  ["most from", 5.4, "the position of which they read most"], ["token", 6.4], ["share", 4]];
 /** @type {Columns} */
 export const HEADS = [["head", 4.6, "L: layer, H: head"], ["attribution", 5, ATTRIBUTION],
   ["attends to", 6.5, "the position with the largest attention weight, and its token"], ["weight", 3.7, WEIGHT],
@@ -31,8 +36,8 @@ export const HEADS = [["head", 4.6, "L: layer, H: head"], ["attribution", 5, ATT
   ["induction", 4.4, "attention weight of the tokens that followed earlier places of the last token"],
   ["entropy", 3.9, "of the attention weights: 0 all on one token, 1 the same on each"]];
 /** @type {Columns} */
-export const LENS = [["layer", 3.8], ["likeliest", 5.2, "the output head's likeliest token after this layer"], [BAR, 0],
-  ["p", 3.5, "its probability"], [BAR, 0], ["rank", 3.7, "of the token that came; 1 is the likeliest"],
+export const LENS = [["layer", 3.8], ["likeliest", 5.2, "the output head's likeliest token after this layer"],
+  ["p", 3.5, "its probability"], ["rank", 3.7, "of the token that came; 1 is the likeliest"],
   ["drawn", 5.2, "what the sampling chain with the same luck would draw from these logits"]];
 /** @type {Columns} */
 export const COMPONENTS = [["component", 17, "attn: attention, mlp: feed-forward layer"], ["attribution", 5.6, ATTRIBUTION]];
@@ -44,14 +49,10 @@ export const EXPERTS = [["expert", 4], ["share", 4, "the router's weight for thi
  * @returns {HTMLElement} in a box of its own that scrolls
  */
 export function table(caption, columns, rows) {
-  const heads = columns.map(([head, width, gloss]) => {
-    const style = width ? { width: `${width}rem` } : {};
-    if (head === BAR) return el("td", { class: "wide", style });
-    return el("th", { class: TEXTS.includes(head) ? null : "figure", scope: "col", style, title: gloss }, head);
-  });
-  const open = columns.some(([, width]) => width === 0);
-  const width = columns.reduce((sum, [, columnWidth]) => sum + (columnWidth || 2.6), 0);
-  return scrolling(caption, el("table", { class: "figures", style: { [open ? "min-width" : "width"]: `${width}rem` } },
+  const heads = columns.map(([head, width, gloss]) =>
+    el("th", { class: TEXTS.includes(head) ? null : "figure", scope: "col", style: { width: `${width}rem` }, title: gloss }, head));
+  const width = columns.reduce((sum, [, columnWidth]) => sum + columnWidth, 0);
+  return scrolling(caption, el("table", { class: "figures", style: { width: `${width}rem` } },
     el("caption", { class: "visually-hidden" }, caption), el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...rows)));
 }
 
@@ -62,6 +63,17 @@ const token = (text) => el("span", { class: "token" }, text);
 export const placeRows = (places, at) => places.slice(0, MOST_ROWS).map(({ position, weight, attribution }, i) => el("tr", {},
   figure(i + 1, "faint"), figure(thousands(position)),
   el("th", { scope: "row" }, token(at(position))), figure(percent(weight)), figure(withSign(attribution, 3))));
+
+/** @param {Attended[]} rows @param {TokenAt} at @returns {HTMLElement[]} */
+export const scoreRows = (rows, at) => rows.map(({ position, score, weight }, i) => el("tr", {}, figure(i + 1, "faint"), figure(thousands(position)),
+  el("th", { scope: "row" }, token(at(position))), figure(score === null ? "–" : Number.isFinite(score) ? withSign(score, 3) : "−∞"), figure(percent(weight))));
+
+/** @param {StateLayer[]} layers @param {TokenAt} at @returns {HTMLElement[]} */
+export const stateRows = (layers, at) => layers.map(({ layer, keeps, half }) => {
+  const most = keeps.indexOf(Math.max(...keeps));
+  return el("tr", {}, el("th", { scope: "row", class: "mono" }, `L${layer}`), figure(`last ${thousands(half)}`), figure(thousands(most)),
+    el("td", {}, token(at(most))), figure(percent(keeps[most])));
+});
 
 /** @param {PositionFigures[]} places the largest first @returns {HTMLElement[]} the sums of those that have no row */
 export function otherPlaces(places) {
@@ -96,15 +108,9 @@ export function componentRows(all, total) {
 
 /** @param {StepInside} inside @param {LensRow[]} rows @returns {HTMLElement[]} a row for each layer */
 export function lensTable(inside, rows) {
-  const largest = Math.log(Math.max(...rows.map(({ rank }) => rank), 2));
   return rows.map(({ layer, id, probability, rank, drawnId }) => el("tr", { class: rank === 1 ? "chosen" : null },
     el("th", { scope: "row", class: "mono" }, layer < 0 ? "before" : `L${layer}`),
     el("td", {}, token(nameIn(inside, id))),
-    el("td", { class: "wide" }, bar(probability)), figure(percent(probability)),
-    el("td", { class: "wide" }, bar(Math.log(rank) / largest, "rank")), figure(thousands(rank)),
+    figure(percent(probability)), figure(thousands(rank)),
     el("td", {}, drawnId === null ? "–" : drawnId < 0 ? "nothing" : token(nameIn(inside, drawnId)))));
 }
-
-/** @param {number} share @param {string} [kind] @returns {HTMLElement} */
-const bar = (share, kind = "") => el("div", { class: `bar ${kind}`, "aria-hidden": "true" },
-  el("i", { style: { width: `${(100 * share).toFixed(1)}%` } }));

@@ -7,17 +7,15 @@
 import { attentionDrawing } from "../drawings/attention.js";
 import { bands } from "../drawings/bands.js";
 import { HEAD, pitchOf, tower } from "../drawings/tower.js";
-import { attention, attentionSentence, headName, stateLayers, statesSentence, towerSentence } from "../figures/attention.js";
+import { attends, attention, attentionSentence, headName, layersAttending, stateLayers, stateSentence, statesSentence, tintedBy, towerSentence } from "../figures/attention.js";
 import { phrase } from "../figures/catalogue.js";
-import { MOST_ROWS, sortByAttribution, componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn,
-  sortedPlaces, total } from "../figures/inside.js";
+import { componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn, total } from "../figures/inside.js";
 import { memory, thousands, visible, withSign } from "../figures/numbers.js";
 import { AttributionChart } from "./attribution-chart.js";
-import { button, el, figure, morph, replace, setText, typeScale } from "./dom.js";
+import { button, el, replace, setText, typeScale, update } from "./dom.js";
 import { Drawing } from "./drawing.js";
+import { InsideFigures } from "./inside-figures.js";
 import { HeadsMap } from "./inside-map.js";
-import { COMPONENTS, EXPERTS, HEADS, LENS, PLACES, componentRows, headRows, lensTable, otherPlaces, placeRows,
-  table } from "./inside-tables.js";
 import { View } from "./view.js";
 /** @import { HeadFigures } from "../figures/inside.js" */
 /** @import { StepInside } from "../state/step-inside.js" */
@@ -43,18 +41,14 @@ class InsidePanel extends View {
   notes = el("p", { class: "faint" });
   states = new Drawing("states");
   stateSection = el("section", {}, el("h3", {}, "What the states keep of each token"), this.states.element,
-    el("p", { class: "faint" }, "The share of each token in what a layer's heads read from their states: a state keeps no tokens, only what was not yet "
-      + "forgotten or overwritten. The mark: half comes from the tokens right of it."));
-  places = el("section");
-  heads = el("section");
-  lens = el("section");
+    el("p", { class: "faint" }, "The share of each token in what a layer's heads read from their states; the rest was forgotten or overwritten. "
+      + "Half comes from the tokens right of the mark."));
   chart = new AttributionChart((part) => this.choosePart(part));
   heading = el("h3");
   componentSentence = el("p", { id: "component-sentence", "aria-live": "polite" });
-  components = el("div");
-  opened = el("div");
-  figures = el("details", { class: "tables", ontoggle: () => this.forget() }, el("summary", {}, "Figures"),
-    el("div", { class: "pair" }, this.lens, this.places, this.heads, this.components, this.opened));
+  figures = new InsideFigures(() => this.forget());
+  pictures = el("div", { class: "picture" }, this.tower.element, this.mapBox, el("div", { class: "one-head" },
+    el("div", { class: "row" }, this.attentionHeading, this.all), this.attention.element, this.by.element), this.stateSection);
   content = el("div", { class: "inside" });
   /** @type {StepInside | null} */
   shownInside = null;
@@ -64,11 +58,9 @@ class InsidePanel extends View {
 
   build() {
     replace(this.content,
-      el("div", { class: "picture" }, this.tower.element, this.mapBox, el("div", { class: "one-head" },
-        el("div", { class: "row" }, this.attentionHeading, this.all), this.attention.element, this.by.element)),
-      this.headSentence, this.lensSentence, this.proof, this.notes, this.stateSection,
+      this.pictures, this.headSentence, this.lensSentence, this.proof, this.notes,
       el("section", {}, this.heading, this.chart.box, this.componentSentence, el("p", { class: "faint" }, phrase("attribution is no effect"))),
-      this.figures);
+      this.figures.element);
     this.content.addEventListener("click", (event) => this.handleClick(event));
     replace(this, this.missing, this.content);
   }
@@ -80,7 +72,7 @@ class InsidePanel extends View {
 
   /** @param {string} part of the chart: its figures are in a table */
   choosePart(part) {
-    this.figures.open = true;
+    this.figures.element.open = true;
     this.choose({ part });
   }
 
@@ -157,19 +149,24 @@ class InsidePanel extends View {
       draws: drawnId === null ? null : nameIn(inside, drawnId), same: drawnId === inside.token }));
     const token = nameIn(inside, inside.token);
     this.tower.show((room) => tower(lens, token, { ...room, pitch, at: head?.[0] ?? null }, towerSentence(inside, rows)));
-    const attends = allHeads.some(({ weight }) => weight > 0);
-    this.mapBox.hidden = !attends;
+    const attending = attends(inside);
+    for (const part of [this.mapBox, this.attentionHeading, this.by.element, this.headSentence]) part.hidden = !attending;
+    this.pictures.classList.toggle("stateful", !attending);
     this.mapBox.style.setProperty("--head", `${HEAD / 16}rem`);
-    if (attends) this.picture.show(allHeads, [inside.layers, inside.heads], map, head, pitch);
+    if (attending) this.picture.show(allHeads, [inside.layers, inside.heads], map, head, pitch);
     const read = attention(inside, head);
-    setText(this.attentionHeading, attends ? `Attention of ${head ? headName(head) : "all heads, on average"}` : "No layer of this model attends: its layers keep states.");
-    this.attention.show(attends ? (room) => attentionDrawing(read, tokenAt, room, attentionSentence(read, head, tokenAt)) : null);
+    setText(this.attentionHeading, `Attention of ${head ? headName(head) : "all heads, on average"}`);
+    const reads = head ? layersAttending(inside)[head[0]] : attending;
+    this.attention.show(reads ? (room) => attentionDrawing(read, tokenAt, room, attentionSentence(read, head, tokenAt)) : null);
+    const states = stateLayers(inside);
+    this.stateSection.hidden = !states.length;
+    this.states.show(states.length ? (room) => bands(states, tokenAt, room, statesSentence(states)) : null);
     const figures = allHeads[(head?.[0] ?? 0) * inside.heads + (head?.[1] ?? 0)];
-    setText(this.headSentence, head && figures ? headSentence(figures, tokenAt(figures.most))
-      : `${inside.value("sinks")} of ${thousands(allHeads.length)} heads give position 0 more than 30% of their weight. `
+    setText(this.headSentence, !reads ? `Layer ${head?.[0]} does not attend.` : head && figures ? headSentence(figures, tokenAt(figures.most))
+      : `${inside.value("sinks")} of ${thousands(allHeads.filter(({ weight }) => weight > 0).length)} heads give position 0 more than 30% of their weight. `
         + "Point at a head to see what it attends to, and how softmax makes weights of its scores.");
-    setText(this.lensSentence, `Logit lens: ${lensSentence(inside, token)}`);
-    setText(this.notes, `${phrase("attention is no effect")} ${phrase("not said")}`);
+    setText(this.lensSentence, `Logit lens: ${lensSentence(inside, token)} ${stateSentence(inside)}`.trim());
+    setText(this.notes, `${attending ? `${phrase("attention is no effect")} ` : ""}${phrase("not said")}`);
   }
 
   /**
@@ -177,9 +174,6 @@ class InsidePanel extends View {
    * @param {(position: number) => string} tokenAt the token at a position
    */
   showRest(inside, selection, allHeads, tokenAt) {
-    const states = stateLayers(inside);
-    this.stateSection.hidden = !states.length;
-    this.states.show(states.length ? (room) => bands(states, tokenAt, room, statesSentence(states)) : null);
     const all = components(inside);
     this.chart.show(all, selection.part);
     const place = all.findIndex(({ name }) => name === selection.part);
@@ -189,56 +183,13 @@ class InsidePanel extends View {
       : "Choose a component: an attention layer splits into its heads, a head into positions.");
     update(this.heading, "Attribution of ", el("span", { class: "token" }, nameIn(inside, inside.token)), " over ",
       el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${withSign(total(inside), 3)}`);
-    if (!this.figures.open) return; // folded tables need no figures
-    this.showPlaces(inside, selection, tokenAt);
-    update(this.heads, el("h3", {}, "Heads with the largest attribution"), table("The heads with the largest attribution", HEADS,
-      headRows(sortByAttribution(allHeads).slice(0, MOST_ROWS), tokenAt, selection.head)));
-    update(this.lens, el("h3", {}, "Logit lens: what the output head would predict after each layer"),
-      table("The lens", LENS, lensTable(inside, lensRows(inside))));
-    update(this.components, el("h3", {}, "Components"), table("Components", COMPONENTS, componentRows(all, total(inside))));
-    update(this.opened, ...(component ? [el("h3", {}, component.name), ...this.split(inside, selection, allHeads, tokenAt)] : []));
+    this.figures.show(inside, selection, allHeads, tokenAt);
   }
-
-  /** @param {StepInside} inside @param {InsideSelection} selection @param {(position: number) => string} tokenAt */
-  showPlaces(inside, { by, head }, tokenAt) {
-    const positions = sortedPlaces(inside, by, head);
-    const source = head || by === "weight" ? headName(head) : "sum of all heads";
-    update(this.places, el("h3", {}, `${by === "weight" ? "Attention weight" : "Attribution"} by position, ${source}`),
-      table("Positions", PLACES, [...placeRows(positions, tokenAt), ...(head ? [] : otherPlaces(positions))]));
-  }
-
-  /**
-   * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
-   * @param {(position: number) => string} tokenAt @returns {HTMLElement[]} what the chosen component consists of
-   */
-  split(inside, { part, head }, allHeads, tokenAt) {
-    const layer = Number(/^L(\d+)\./.exec(part ?? "")?.[1] ?? -1);
-    const experts = /** @type {[number, number, number][]} */ (inside.value("experts")?.[layer] ?? []);
-    if (part?.endsWith(".attn")) {
-      const positionTables = head?.[0] === layer ? [table(`Positions of L${layer}.H${head[1]}`, PLACES,
-        placeRows(sortedPlaces(inside, "attribution", head), tokenAt))] : [];
-      return [table(`Heads of layer ${layer}`, HEADS,
-        headRows(sortByAttribution(allHeads.filter((figures) => figures.layer === layer)), tokenAt, head)),
-      el("p", {}, `Rounding to 8 bits within it: ${withSign(inside.array("rounded")[layer] ?? 0, 4)}.`), ...positionTables];
-    }
-    if (experts.length && part?.endsWith(".mlp")) {
-      return [table(`Experts of layer ${layer}`, EXPERTS, experts.map(([id, share, attribution]) =>
-        el("tr", {}, ...[id, share.toFixed(3), withSign(attribution, 3)].map((text) => figure(text)))))];
-    }
-    return [el("p", { class: "faint" }, "This component has no heads.")];
-  }
-}
-
-/** @param {HTMLElement} element @param {(Node | string)[]} children its new content; equal nodes stay */
-function update(element, ...children) {
-  const fresh = /** @type {HTMLElement} */ (element.cloneNode(false));
-  fresh.append(...children);
-  morph(element, fresh);
 }
 
 /** @param {InsideSelection} selection as an address has it @param {StepInside} inside @returns {InsideSelection} what this step can show */
-const valid = ({ by, map, head, part }, { layers, heads: count }) => ({ part, by: by in BY ? by : "weight",
-  map: map in MAPS ? map : "attribution", head: head && head[0] < layers && head[1] < count ? head : null });
+const valid = ({ by, map, head, part }, inside) => ({ part, by: tintedBy(inside, { by, map, head, part }),
+  map: map in MAPS ? map : "attribution", head: head && head[0] < inside.layers && head[1] < inside.heads ? head : null });
 
 /**
  * @template {string} V

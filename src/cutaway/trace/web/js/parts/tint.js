@@ -4,7 +4,7 @@
  */
 
 import { heat } from "../figures/catalogue.js";
-import { arcPlaces, headName } from "../figures/attention.js";
+import { arcPlaces, headName, tintedBy } from "../figures/attention.js";
 import { LEVELS, tints } from "../figures/inside.js";
 import { Arcs } from "./arcs.js";
 import { el, scale } from "./dom.js";
@@ -33,10 +33,11 @@ export class Tint {
    * @param {(position: number) => HTMLElement | undefined} at the element of the token at a position
    */
   show(inside, selection, at) {
-    const { by, head } = selection;
+    const { head } = selection;
+    const by = inside ? tintedBy(inside, selection) : selection.by;
     const key = `${by} ${head}`;
     if (inside === this.inside && key === this.shownKey) return this.arcs.place();
-    if (key !== this.shownKey) this.explain(selection);
+    if (key !== this.shownKey) this.explain({ by, head });
     this.inside = inside;
     this.shownKey = key;
     const levels = inside ? tints(inside, by, head) : new Int8Array();
@@ -67,7 +68,7 @@ export class Tint {
     this.arcs.show(from?.closest(".tokens") ?? null, from, towards);
   }
 
-  /** @param {InsideSelection} selection what the colours mean */
+  /** @param {Pick<InsideSelection, "by" | "head">} selection what the colours mean */
   explain({ by, head }) {
     const [name, end] = by === "weight" ? ["attention weight", "1 (square-root scale)"] : ["attribution", "the largest; − is negative"];
     this.element.replaceChildren(`${name}, ${head ? headName(head) : "all heads"}: 0 `, scale(), ` ${end}`);
