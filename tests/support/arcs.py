@@ -11,7 +11,8 @@ _READ = """(tokens) => {
         const places = ends.map((end) => end.matrixTransform(arc.getScreenCTM()));
         return [Number(arc.getAttribute("stroke-width")), ...places.map(({x, y}) => [x, y])];
     });
-    const boxes = [...document.querySelectorAll(tokens)].map((token) => token.getClientRects()[0]);
+    const widest = (token) => [...token.getClientRects()].sort((a, b) => b.width - a.width)[0];
+    const boxes = [...document.querySelectorAll(tokens)].map(widest); // spaces may be a line above
     return [arcs, boxes.map(({left, right, top, bottom}) => [left, top, right, bottom])];
 }"""
 

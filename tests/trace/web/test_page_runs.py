@@ -286,6 +286,7 @@ def test_the_inside_is_what_python_finds(page, smollm2_alone, tmp_path):
     trace = page.download_run(tmp_path / "run.jsonl")
     look = inside(smollm2_alone, trace, 4)
     assert not panel.locator("table").count()  # folded
+    assert panel.locator(".tower svg").evaluate(SEEN)  # without scrolling
     panel.get_by_text("Figures", exact=True).click()
     page.settle()
     assert f"recomputed bit for bit: row hash {look.row_hash:016x}" in panel.inner_text()

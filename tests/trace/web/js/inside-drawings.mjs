@@ -29,7 +29,7 @@ test("a row of the tower for each row of the lens, from the bottom up", () => {
   const lens = lensRows(inside);
   const rows = lens.map(({ id, drawnId, ...row }) => ({ ...row, name: `n${id}`, ours: id === inside.token, draws: null, same: drawnId === inside.token }));
   const pitch = pitchOf(rows.length, 1);
-  const drawing = tower(rows, "ours", { ...ROOM, pitch, at: 1 }, "said");
+  const drawing = tower(rows, "ours", { ...ROOM, pitch }, "said");
   assert.equal(drawing.attributes["aria-label"], "said");
   const cells = all(drawing, "rect", "cell");
   assert.deepEqual(cells.map(({ attributes }) => attributes.fill), lens.map(({ probability }) => heat(probability)));
@@ -38,13 +38,13 @@ test("a row of the tower for each row of the lens, from the bottom up", () => {
   cells.forEach(({ attributes }, i) => assert.equal(attributes.y - cells.at(-1).attributes.y, (cells.length - 1 - i) * pitch));
   assert.deepEqual(texts(drawing, "figure"), lens.flatMap(({ probability, rank }) => [percent(probability), thousands(rank)]));
   assert.equal(all(drawing, "circle", "luck").length, lens.filter(({ drawnId }) => drawnId === inside.token).length);
-  assert.equal(all(drawing, "rect", "at").length, 1);
+  assert.equal(all(drawing, "rect", "hit").length, rows.length);
 });
 
 test("the line of ranks is logarithmic, and its points are those of the rows", () => {
   const ranks = [1000, 250, 10, 1];
   const rows = ranks.map((rank, i) => ({ layer: i - 1, name: "n", probability: 0.5, ours: rank === 1, rank, draws: null, same: false }));
-  const drawing = tower(rows, "ours", { ...ROOM, pitch: 20, at: null }, "");
+  const drawing = tower(rows, "ours", { ...ROOM, pitch: 20 }, "");
   const points = all(drawing, "circle", "point").map(({ attributes }) => attributes.cx);
   const [far, , , one] = points;
   ranks.forEach((rank, i) => near((points[i] - one) / (far - one), Math.log10(rank) / 3, 0.001));

@@ -12,7 +12,7 @@ import { cut } from "./tower.js";
 
 /** @typedef {{width: number, type: number}} Room pixels of the drawing; how much larger than usual the type is */
 
-const [HEAD, PITCH, CURVE] = [18, 20, 114]; // pixels: of headings, a row, and the curve
+const [HEAD, PITCH, CURVE] = [18, 17, 92]; // pixels: of headings, a row, and the curve
 const NO = 14, TOKEN = 76, SCORE = 46, SHARE = 46, AIR = 6; // pixels of the columns, in type of the usual size
 const CHARACTER = 6.4;
 

@@ -13,8 +13,8 @@ import { box, group, label, mark, path, picture } from "./marks.js";
  * name, probability  of the likeliest token; ours: whether it is the step's token; rank: of the step's token
  * draws              what the same luck would draw here; null: that cannot be repeated; same: whether that is the step's token
  * @typedef {{layer: number, name: string, probability: number, ours: boolean, rank: number, draws: string | null, same: boolean}} TowerRow
- * width: pixels of the drawing; pitch: of a row; type: how much larger than usual the type is; at: the layer of the chosen head
- * @typedef {{width: number, pitch: number, type: number, at: number | null}} Room
+ * width: pixels of the drawing; pitch: of a row; type: how much larger than usual the type is
+ * @typedef {{width: number, pitch: number, type: number}} Room
  */
 
 /** Pixels above the first row, for headings, in type of the usual size. */
@@ -23,13 +23,13 @@ const CHARACTER = 6.4; // pixels of a character of a token
 const COLUMNS = { layer: 38, p: 44, luck: 14, rank: 44 }; // pixels, in type of the usual size; the rest is shared
 
 /** @param {number} rows @param {number} type @returns {number} pixels of a row: 31 of them fit on the first screen */
-export const pitchOf = (rows, type) => Math.max(10.5 * type, Math.min(20 * type, 330 / rows));
+export const pitchOf = (rows, type) => Math.max(10 * type, Math.min(20 * type, 310 / rows));
 
 /**
  * @param {TowerRow[]} rows the lowest first @param {string} token the step's @param {Room} room @param {string} sentence
  * @returns {Mark}
  */
-export function tower(rows, token, { width, pitch, type, at }, sentence) {
+export function tower(rows, token, { width, pitch, type }, sentence) {
   const top = HEAD * type;
   const rest = width - (COLUMNS.layer + COLUMNS.p + COLUMNS.luck + COLUMNS.rank) * type;
   const cell = { x: COLUMNS.layer * type, width: Math.round(rest * 0.45) };
@@ -43,24 +43,23 @@ export function tower(rows, token, { width, pitch, type, at }, sentence) {
   return picture({ width, height: foot }, sentence,
     label(0, top - 6 * type, "layer"), label(cell.x, top - 6 * type, "likeliest token"),
     label(cell.x + cell.width + (COLUMNS.p - 4) * type, top - 6 * type, "p", "label end"),
-    label(axis.from, top - 6 * type, `rank of ${cut(token, 14)}`), ...grid,
-    ...rows.flatMap(({ layer }, i) => (layer >= 0 && layer === at ? [box({ x: 0, y: y(i), width, height: pitch }, "at")] : [])),
+    label(axis.from, top - 6 * type, `rank of ${cut(token, 14)}`),
+    ...rows.map((row, i) => box({ x: 0, y: y(i), width, height: pitch }, "hit", told(row))), ...grid,
     path(`M${points.map((point) => point.join(" ")).join("L")}`, "rank"),
-    ...rows.map((row, i) => layerRow(row, { cell, y: y(i), x: x(row.rank), width, pitch, type })));
+    ...rows.map((row, i) => layerRow(row, { cell, y: y(i), x: x(row.rank), pitch, type })));
 }
 
 /**
- * @param {TowerRow} row @param {Omit<Room, "at"> & {cell: {x: number, width: number}, y: number, x: number}} room x: of its rank
+ * @param {TowerRow} row @param {Omit<Room, "width"> & {cell: {x: number, width: number}, y: number, x: number}} room x: of its rank
  * @returns {Mark}
  */
-function layerRow(row, { cell, y, x, width, pitch, type }) {
+function layerRow(row, { cell, y, x, pitch, type }) {
   const { layer, name, probability, ours, rank, same } = row;
   const base = y + pitch / 2 + 3.6 * type;
   const middle = y + pitch / 2;
   const right = cell.x + cell.width;
   return group(`row${ours ? " ours" : ""}`,
     mark("title", {}, told(row)),
-    box({ x: 0, y, width, height: pitch }, "hit"),
     label(0, base, layer < 0 ? "before" : `L${layer}`),
     mark("rect", { class: `measured cell${ours ? " chosen" : ""}`, x: cell.x, y: y + 0.5, width: cell.width, height: pitch - 1, fill: heat(probability) }),
     label(cell.x + 4, base, cut(name, Math.floor((cell.width - 8) / (CHARACTER * type))), "name"),

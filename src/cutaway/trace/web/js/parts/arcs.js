@@ -15,6 +15,8 @@ export class Arcs {
   /** @type {{box: HTMLElement, from: Element, to: Towards[], across: number} | null} */
   shown = null;
   placedKey = "";
+  watched = 0; // pieces of the text
+  waiting = false;
 
   /**
    * @param {HTMLElement | null} box that scrolls the text; null: no arcs @param {Element} [from] @param {Towards[]} [to]
@@ -30,10 +32,8 @@ export class Arcs {
       return;
     }
     if (box !== before?.box || box?.childElementCount !== this.watched) this.watch();
-    this.place();
+    this.placeSoon();
   }
-
-  watched = 0;
 
   /** Notice when the box or a piece of the text has another size. */
   watch() {
@@ -44,14 +44,25 @@ export class Arcs {
     this.watched = box.childElementCount;
   }
 
+  /** Place the arcs once all parts have been drawn, so that the text is laid out once. */
+  placeSoon() {
+    if (this.waiting) return;
+    this.waiting = true;
+    queueMicrotask(() => {
+      this.waiting = false;
+      this.place();
+    });
+  }
+
   /** Draw the arcs where the tokens are now, unless they are there. */
   place() {
     if (!this.shown) return;
     const { box, from, to, across } = this.shown;
     const frame = box.getBoundingClientRect();
     const origin = { x: frame.left + box.clientLeft - box.scrollLeft, y: frame.top + box.clientTop - box.scrollTop };
+    if (!from.getClientRects().length) return; // the text is not shown
     const start = end(from, origin, across);
-    const targets = to.map(({ element, share }) => ({ ...end(element, origin, 0.5), share }));
+    const targets = to.filter(({ element }) => element.getClientRects().length).map(({ element, share }) => ({ ...end(element, origin, 0.5), share }));
     const key = JSON.stringify([start, targets]);
     if (key === this.placedKey && this.layer.parentElement === box) return;
     if (this.layer.parentElement !== box) box.append(this.layer);
@@ -60,8 +71,11 @@ export class Arcs {
   }
 }
 
-/** @param {Element} element @param {{x: number, y: number}} origin @param {number} across where: 0 is its left edge @returns {End} of its first line */
+/**
+ * @param {Element} element @param {{x: number, y: number}} origin @param {number} across where: 0 is its left edge
+ * @returns {End} of its widest piece: the spaces before a token may end the line above
+ */
 function end(element, { x, y }, across) {
-  const { left, width, top, bottom } = element.getClientRects()[0] ?? element.getBoundingClientRect();
+  const [{ left, width, top, bottom }] = /** @type {[DOMRect]} */ ([...element.getClientRects()].sort((a, b) => b.width - a.width));
   return { x: left + width * across - x, top: top - y, bottom: bottom - y };
 }

@@ -12,8 +12,9 @@ export class Drawing {
   /** @type {Draw | null} */
   make = null;
 
-  /** @param {string} kind its class */
-  constructor(kind) {
+  /** @param {string} kind its class @param {() => void} [done] called after each drawing */
+  constructor(kind, done = () => {}) {
+    this.done = done;
     this.element = el("div", { class: `drawing ${kind}` });
     new ResizeObserver(([entry]) => this.handleResize(Math.floor(entry?.contentRect.width ?? 0))).observe(this.element);
   }
@@ -34,6 +35,8 @@ export class Drawing {
 
   draw() {
     const { make, width, type } = this;
-    if (make && width) replace(this.element, drawn(make({ width, type })));
+    if (!make || !width) return;
+    replace(this.element, drawn(make({ width, type })));
+    this.done();
   }
 }

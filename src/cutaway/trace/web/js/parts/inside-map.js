@@ -5,7 +5,7 @@
 
 import { LEVELS, cells } from "../figures/inside.js";
 import { heat } from "../figures/catalogue.js";
-import { el, replace, scale, setAttributes, typeScale } from "./dom.js";
+import { el, replace, scale, setAttributes } from "./dom.js";
 /** @import { HeadFigures, MapBy } from "../figures/inside.js" */
 
 const WIDTH = 340; // pixels at most
@@ -27,6 +27,9 @@ export class HeadsMap {
   /** @type {MapBy} */
   by = "attribution";
   pitch = 14;
+  type = 1;
+  /** @type {ReturnType<typeof styleOf> | null} */
+  style = null;
 
   /** @param {(head: [number, number]) => void} choose @param {(head: [number, number] | null) => void} point */
   constructor(choose, point) {
@@ -36,15 +39,20 @@ export class HeadsMap {
     this.canvas.addEventListener("click", (event) => this.choose(this.chosenHead = this.at = this.headAt(event)));
     this.canvas.addEventListener("pointermove", (event) => event.pointerType === "mouse" && this.point(this.headAt(event)));
     this.canvas.addEventListener("pointerleave", () => this.point(null));
-    onScheme(() => this.draw());
+    onScheme(() => {
+      this.style = null;
+      this.draw();
+    });
   }
 
   /**
    * @param {HeadFigures[]} figures @param {[number, number]} shape layers and heads
-   * @param {MapBy} by @param {[number, number] | null} chosenHead @param {number} pitch pixels of a row
+   * @param {MapBy} by @param {[number, number] | null} chosenHead
+   * @param {{pitch: number, type: number}} room pixels of a row; how much larger than usual the type is
    */
-  show(figures, shape, by, chosenHead, pitch) {
+  show(figures, shape, by, chosenHead, { pitch, type }) {
     this.pitch = pitch;
+    this.type = type;
     this.figures = figures;
     this.layers = shape[0];
     this.heads = shape[1];
@@ -58,7 +66,7 @@ export class HeadsMap {
 
   /** @returns {number} pixels for the layer numbers */
   get left() {
-    return LEFT * typeScale();
+    return LEFT * this.type;
   }
 
   /** @returns {{wide: number, high: number}} of a cell, in pixels */
@@ -77,11 +85,11 @@ export class HeadsMap {
     const [width, height] = [this.left + wide * this.heads, high * this.layers];
     const pen = fitCanvas(this.canvas, width, height);
     if (!pen) return;
-    const style = getComputedStyle(this.canvas);
+    const style = (this.style ??= styleOf(this.canvas));
     this.explain();
-    pen.fillStyle = style.getPropertyValue("--line"); // lines between the cells: pale cells look like the background
+    pen.fillStyle = style.line; // lines between the cells: pale cells look like the background
     pen.fillRect(this.left, 0, wide * this.heads - 1, high * this.layers - 1);
-    pen.font = `${9 * typeScale()}px ${style.fontFamily}`;
+    pen.font = `${9 * this.type}px ${style.font}`;
     pen.textBaseline = "middle";
     cells(this.figures, this.by).forEach((level, i) => {
       const { layer, head } = /** @type {HeadFigures} */ (this.figures[i]);
@@ -90,14 +98,14 @@ export class HeadsMap {
       pen.clearRect(x, y, wide - 1, tall);
       pen.fillStyle = heat(Math.abs(level) / LEVELS);
       pen.fillRect(x, y, wide - 1, tall);
-      if (level < 0) stroke(pen, style.getPropertyValue("--faint"), [x + 1, y + tall - 1], [x + wide - 2, y + 1]);
+      if (level < 0) stroke(pen, style.faint, [x + 1, y + tall - 1], [x + wide - 2, y + 1]);
     });
-    pen.fillStyle = style.color;
-    const interval = this.layers > 12 ? 5 : Math.ceil((11 * typeScale()) / high);
+    pen.fillStyle = style.ink;
+    const interval = this.layers > 12 ? 5 : Math.ceil((11 * this.type) / high);
     for (let layer = 0; layer < this.layers; layer += interval) pen.fillText(`L${layer}`, 0, high * (this.layers - layer - 0.5));
     if (this.chosenHead) {
       const [layer, head] = this.chosenHead;
-      pen.strokeStyle = style.getPropertyValue("--accent");
+      pen.strokeStyle = style.accent;
       pen.lineWidth = 2;
       pen.strokeRect(this.left + wide * head, this.top(layer), wide - 1, high - 1);
     }
@@ -133,6 +141,13 @@ export class HeadsMap {
     this.chosenHead = this.at = [clamp(layer, this.layers), clamp(head, this.heads)];
     this.choose(this.at);
   }
+}
+
+/** @param {HTMLElement} canvas @returns {Record<"line" | "faint" | "accent" | "ink" | "font", string>} read once: reading lays out the page */
+function styleOf(canvas) {
+  const style = getComputedStyle(canvas);
+  const [line = "", faint = "", accent = ""] = ["--line", "--faint", "--accent"].map((name) => style.getPropertyValue(name));
+  return { line, faint, accent, ink: style.color, font: style.fontFamily };
 }
 
 /** @param {number} value @param {number} count @returns {number} */

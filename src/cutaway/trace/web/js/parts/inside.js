@@ -12,7 +12,7 @@ import { phrase } from "../figures/catalogue.js";
 import { componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn, total } from "../figures/inside.js";
 import { memory, thousands, visible, withSign } from "../figures/numbers.js";
 import { AttributionChart } from "./attribution-chart.js";
-import { button, el, replace, setText, typeScale, update } from "./dom.js";
+import { button, el, replace, setText, update } from "./dom.js";
 import { Drawing } from "./drawing.js";
 import { InsideFigures } from "./inside-figures.js";
 import { HeadsMap } from "./inside-map.js";
@@ -31,7 +31,7 @@ class InsidePanel extends View {
   by = choice("Colour the text by", BY, (value) => this.choose({ by: value }));
   map = choice("heads by", MAPS, (value) => this.choose({ map: value }));
   all = button("All heads", () => this.choose({ head: null }));
-  tower = new Drawing("tower");
+  tower = new Drawing("tower", () => this.drawHeads());
   picture = new HeadsMap((head) => this.choose({ head }), (head) => this.point(head));
   attention = new Drawing("attention");
   attentionHeading = el("h3");
@@ -53,6 +53,10 @@ class InsidePanel extends View {
   /** @type {StepInside | null} */
   shownInside = null;
   shownSelection = "";
+  /** @type {string | null} of the chart */
+  shownPart = null;
+  /** Draws the map on the rows of the tower, and marks the row of the chosen head. */
+  drawHeads = () => {};
   movedAt = 0; // when another step was last shown
   timer = 0;
 
@@ -126,34 +130,38 @@ class InsidePanel extends View {
     this.by.set(selection.by);
     this.map.set(selection.map);
     this.all.hidden = this.store.state.inside.head === null;
-    this.showPicture(inside, selection, allHeads, tokenAt);
+    this.showPicture(inside, selection, allHeads, tokenAt, fresh);
     const row = { row: inside.metadata["row"] ?? "" };
     update(this.proof, el("span", { class: "mono" }, phrase(inside.value("as_run") ? "same row" : "other row", row)),
       ` · ${thousands(inside.positions)} tokens, ${memory(inside.value("kv_bytes"))} of keys and values read`);
     const wait = fresh && performance.now() - this.movedAt < RUSH;
     if (fresh) this.movedAt = performance.now();
     clearTimeout(this.timer);
-    const rest = () => this.showRest(inside, selection, allHeads, tokenAt);
+    const rest = () => this.showRest(inside, selection, allHeads, tokenAt, fresh);
     if (wait) this.timer = window.setTimeout(rest, RUSH); // while steps fly by, only the text and the map follow
     else rest();
   }
 
   /**
    * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
-   * @param {(position: number) => string} tokenAt the token at a position
+   * @param {(position: number) => string} tokenAt the token at a position @param {boolean} fresh whether it is another step
    */
-  showPicture(inside, { map, head }, allHeads, tokenAt) {
+  showPicture(inside, { map, head }, allHeads, tokenAt, fresh) {
     const rows = lensRows(inside);
-    const pitch = pitchOf(rows.length, typeScale());
     const lens = rows.map(({ id, drawnId, ...row }) => ({ ...row, name: nameIn(inside, id), ours: id === inside.token,
       draws: drawnId === null ? null : nameIn(inside, drawnId), same: drawnId === inside.token }));
     const token = nameIn(inside, inside.token);
-    this.tower.show((room) => tower(lens, token, { ...room, pitch, at: head?.[0] ?? null }, towerSentence(inside, rows)));
     const attending = attends(inside);
     for (const part of [this.mapBox, this.attentionHeading, this.by.element, this.headSentence]) part.hidden = !attending;
     this.pictures.classList.toggle("stateful", !attending);
     this.mapBox.style.setProperty("--head", `${HEAD / 16}rem`);
-    if (attending) this.picture.show(allHeads, [inside.layers, inside.heads], map, head, pitch);
+    this.drawHeads = () => {
+      const { type } = this.tower;
+      if (attending) this.picture.show(allHeads, [inside.layers, inside.heads], map, head, { pitch: pitchOf(rows.length, type), type });
+      this.tower.element.querySelectorAll(".hit").forEach((row, i) => row.classList.toggle("at", head !== null && i === head[0] + 1));
+    };
+    if (!fresh) this.drawHeads();
+    else this.tower.show((room) => tower(lens, token, { ...room, pitch: pitchOf(rows.length, room.type) }, towerSentence(inside, rows)));
     const read = attention(inside, head);
     setText(this.attentionHeading, `Attention of ${head ? headName(head) : "all heads, on average"}`);
     const reads = head ? layersAttending(inside)[head[0]] : attending;
@@ -171,9 +179,12 @@ class InsidePanel extends View {
 
   /**
    * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
-   * @param {(position: number) => string} tokenAt the token at a position
+   * @param {(position: number) => string} tokenAt the token at a position @param {boolean} fresh whether it is another step
    */
-  showRest(inside, selection, allHeads, tokenAt) {
+  showRest(inside, selection, allHeads, tokenAt, fresh) {
+    this.figures.show(inside, selection, allHeads, tokenAt);
+    if (!fresh && selection.part === this.shownPart) return; // another head changes nothing here
+    this.shownPart = selection.part;
     const all = components(inside);
     this.chart.show(all, selection.part);
     const place = all.findIndex(({ name }) => name === selection.part);
@@ -183,7 +194,6 @@ class InsidePanel extends View {
       : "Choose a component: an attention layer splits into its heads, a head into positions.");
     update(this.heading, "Attribution of ", el("span", { class: "token" }, nameIn(inside, inside.token)), " over ",
       el("span", { class: "token" }, nameIn(inside, inside.rival)), `, in logits: ${withSign(total(inside), 3)}`);
-    this.figures.show(inside, selection, allHeads, tokenAt);
   }
 }
 

@@ -36,7 +36,7 @@ export class Tint {
     const { head } = selection;
     const by = inside ? tintedBy(inside, selection) : selection.by;
     const key = `${by} ${head}`;
-    if (inside === this.inside && key === this.shownKey) return this.arcs.place();
+    if (inside === this.inside && key === this.shownKey) return this.arcs.placeSoon();
     if (key !== this.shownKey) this.explain({ by, head });
     this.inside = inside;
     this.shownKey = key;
@@ -81,6 +81,7 @@ function dress(token, tint) {
   token.style.setProperty("--heat", heat(Math.abs(Number(level)) / LEVELS));
   token.style.color = "var(--ink)"; // a prompt's is too faint for a background
   const sign = Number(level) < 0 ? "−" : "";
+  token.style.setProperty("--marks", String(sign.length + (mark?.length ?? 0)));
   if (sign || mark) token.dataset["tint"] = `${sign}${mark}`;
   else delete token.dataset["tint"];
 }
@@ -88,6 +89,7 @@ function dress(token, tint) {
 /** @param {HTMLElement} token */
 function clear(token) {
   token.style.removeProperty("--heat");
+  token.style.removeProperty("--marks");
   token.style.color = "";
   delete token.dataset["tint"];
 }
