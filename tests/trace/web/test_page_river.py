@@ -188,7 +188,7 @@ def handle(page, name="temperature"):
 def exact(page):
     """What the page says once the model has computed the step again."""
     page.settle()
-    page.tab.locator("river-view .tells").get_by_text("computed again").wait_for()
+    page.tab.locator("river-view .tells").get_by_text("Exact: computed again").wait_for()
     return page.tab.locator("river-view .tells").inner_text()
 
 

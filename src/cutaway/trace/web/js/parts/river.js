@@ -28,6 +28,16 @@ const THUMB = 14; // pixels of a handle, as in the sheet
 const approximated = ({ candidates }) =>
   `Approximated from the record: its ${candidates.length} candidates, and the histogram of the others.`;
 
+const HINT = "Drag a handle on a gate: what would the same luck have drawn?";
+
+/** @param {Step} step as recorded @param {Other} other @param {boolean} hasModel @returns {string} how far the figures are to be trusted */
+function told(step, { step: now, isExact, error }, hasModel) {
+  if (error) return `${error} ${approximated(step)}`;
+  if (!isExact) return hasModel ? "From the record, until the model has computed the step again …" : approximated(step);
+  if (now?.logits_hash === step.logits_hash) return `Exact: computed again by the model, row hash ${step.logits_hash} as recorded.`;
+  return "Computed again; the logits differ from the record: another model computed them.";
+}
+
 class RiverView extends View {
   picture = svg("svg");
   flow = el("div", { class: "flow" }, this.picture);
@@ -84,7 +94,7 @@ class RiverView extends View {
     redraw(this.picture, river ? riverDrawing(river, { width, scale, selected, exit: this.exit() }) : picture(NOTHING, ""));
     this.drawHandles(river && !run.live ? river.gates : [], layoutOf(river?.gates.length ?? 0, width, scale));
     setText(this.says, river ? riverSentence(river) : run.trace.head.decoder ? "This cell has no token yet." : "");
-    this.tell(run, step, other);
+    this.tell(step, other);
   }
 
   /** @param {Gate[]} gates @param {Layout} layout a handle on each that has one number, as far down as the number is large */
@@ -115,17 +125,12 @@ class RiverView extends View {
     return input;
   }
 
-  /** @param {Run} run @param {Step | undefined} step @param {Other | null} other where its figures come from */
-  tell(run, step, other) {
-    this.other.hidden = !other;
-    if (!other || !step) return;
-    const hasModel = this.store.state.about !== null && !other.error;
-    this.start.hidden = !hasModel;
-    const same = other.step?.logits_hash === step.logits_hash;
-    setText(this.tells, other.error ? `${other.error} ${approximated(step)}` : !hasModel ? approximated(step)
-      : !other.isExact ? "The model computes the step again …"
-        : same ? `Exact: computed again by the model, row hash ${step.logits_hash} as recorded.`
-          : "Computed again; the logits differ from the record: another model computed them.");
+  /** @param {Step | undefined} step @param {Other | null} other where its figures come from; null: the record */
+  tell(step, other) {
+    this.other.hidden = !this.handles.size;
+    this.start.hidden = !other || !this.store.state.about || other.error !== null;
+    this.reset.hidden = !other;
+    setText(this.tells, step && other ? told(step, other, this.store.state.about !== null) : HINT);
   }
 
   /** @returns {number | null} where the selected token is in the text above, if it is in sight */
