@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -75,11 +76,12 @@ def check_in_sight(page, chosen, rows):
     for keys in ([], ["ArrowDown"] * 19):
         page.press(*keys)
         page.settle()
-        box = page.tab.get_by_role("region", name="Candidates").bounding_box()
         selected = rows.nth(len(keys)).bounding_box()
         row = chosen.bounding_box()
-        assert row["y"] + row["height"] <= box["y"] + box["height"]
-        assert box["y"] < selected["y"] <= row["y"] - selected["height"] + 1
+        if keys:
+            assert row["y"] + row["height"] <= page.tab.viewport_size["height"]
+            assert selected["y"] > 0
+        assert selected["y"] <= row["y"] - selected["height"] + 1
 
 
 def test_a_model_that_did_not_record_it_says_so(open_page, tiny_server):
@@ -441,3 +443,59 @@ def test_a_token_that_is_typed_is_marked_and_the_view_stays_there(page):
     page.settle()
     assert page.tokens[4] == " sailor"
     assert (page.step, marks(page)) == (4, {4: "→"})
+
+
+def test_the_panels_are_in_three_groups(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    groups = page.tab.get_by_role("tablist", name="Panels").locator("> [data-title]")
+    told = {
+        group.get_attribute("data-title"): group.get_by_role("tab").all_inner_texts()
+        for group in groups.all()
+    }
+    assert told["this step"] == ["Step", "Inside", "Leave out", "What if"]
+    assert told["this text"] == ["Timelines", "Why it ended"]
+    assert "Practice" in told["other texts"]
+
+
+def test_opening_a_panel_leaves_the_tabs_under_the_pointer(open_page, tiny_server):
+    """Also where the folded prompt of a conversation unfolds above them."""
+    page = open_page(tiny_server.url)
+    page.go(settings={"max_tokens": 8, "ignore_eos": True})
+    page.tab.get_by_label("Your message").fill("a\n" * 12)
+    page.tab.get_by_role("button", name="Send", exact=True).click()
+    page.wait_for_runs()
+    page.settle()
+    inside = page.tab.get_by_role("tab", name="Inside")
+    height = page.tab.locator("token-strip").bounding_box()["height"]
+    before = inside.bounding_box()["y"]
+    inside.click()
+    page.settle()
+    assert page.tab.locator("token-strip").bounding_box()["height"] > height + 20
+    assert inside.bounding_box()["y"] == pytest.approx(before, abs=1)
+
+
+def test_a_run_that_fails_says_so_in_the_place_of_its_text(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    page.settle()
+    runs = json.loads(parse_qs(page.address)["runs"][0])
+    runs[0]["request"]["settings"]["stop_token_ids"] = [10**9]
+    page.go(run=1, runs=runs)
+    page.tab.locator("token-strip").get_by_text("This run wrote no token: ").wait_for()
+    page.tab.locator("panel-tabs").get_by_text("This run has no token to look at").wait_for()
+    page.complaints.clear()  # the browser notes every 400
+
+
+def test_a_keyboard_skips_to_the_text(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    page.tab.get_by_role("button", name="Skip to the text").focus()
+    page.press("Enter")
+    assert page.tab.evaluate("() => document.activeElement.className") == "tokens"
+
+
+def test_forced_colours_leave_the_surprise_and_the_selection(open_page, tiny_server):
+    page = written(open_page(tiny_server.url, forced_colors="active"))
+    style = "(e, name) => getComputedStyle(e)[name]"
+    chip = page.tab.locator("token-strip .chip:not([aria-current])").first
+    assert "217, 72, 1" in chip.evaluate(style, "backgroundImage")
+    tab = page.tab.get_by_role("tab", name="Step", exact=True)
+    assert tab.evaluate(style, "outlineStyle") == "solid"

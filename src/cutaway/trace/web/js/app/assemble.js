@@ -30,6 +30,8 @@ export function assemble(store, session) {
   for (const part of document.querySelectorAll("*")) {
     if (part instanceof View && !part.isAttached) part.attach(store, session);
   }
+  document.querySelector(".skip")?.addEventListener("click", () =>
+    /** @type {HTMLElement | null} */ (document.querySelector("token-strip .tokens"))?.focus());
   acceptFiles(session);
 }
 
@@ -57,7 +59,8 @@ export function keepAddress(store) {
 function announce(store) {
   document.documentElement.classList.toggle("large", store.state.large);
   const notice = document.querySelector("#notice");
-  const message = [store.state.notice, store.run?.error].filter(Boolean).join(" · ");
+  const broken = store.run?.trace.steps.length && store.run.error; // a run without a token says so in the text's place
+  const message = [store.state.notice, broken].filter(Boolean).join(" · ");
   if (notice && notice.textContent !== message) notice.textContent = message;
 }
 

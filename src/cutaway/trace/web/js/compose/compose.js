@@ -12,12 +12,12 @@ import { Tabs } from "../parts/tabs.js";
 class AskBox extends Tabs {
   label = "How to write";
   key = /** @type {const} */ ("kind");
-  /** @type {import("../parts/tabs.js").TabSpec[]} */
-  all = [
+  /** @type {Record<string, import("../parts/tabs.js").TabSpec[]>} */
+  groups = { "": [
     ["chat", "Chat", "chat-box"],
     ["completion", "Completion", "completion-box"],
     ["typing", "Type with the model", "typing-box"],
-  ];
+  ] };
 
   /** @param {string} name a conversation needs a model that writes and a chat template; typing needs a causal model */
   applies(name) {

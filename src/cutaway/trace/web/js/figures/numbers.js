@@ -27,6 +27,9 @@ export function percent(share) {
   return `${(100 * share).toFixed(5).replace(/0+$/, "")}%`;
 }
 
+/** @param {number | null} share @returns {string} with one decimal, for a column of them */
+export const shortPercent = (share) => (share && share < 0.0005 ? "<0.1%" : share && share < 0.001 ? "0.1%" : percent(share));
+
 /** @param {number} share @returns {number} 0.0001 to 1, as 0 to 1 on a logarithmic scale */
 export const height = (share) => (share > 0 ? Math.max(1 + Math.log10(share) / 4, 0) : 0);
 

@@ -12,12 +12,12 @@ import { Tabs } from "../parts/tabs.js";
 class LessonPanel extends Tabs {
   label = "Practice";
   key = /** @type {const} */ ("lesson");
-  /** @type {import("../parts/tabs.js").TabSpec[]} */
-  all = [
+  /** @type {Record<string, import("../parts/tabs.js").TabSpec[]>} */
+  groups = { "": [
     ["practice", "Practice by hand", "practice-lesson"],
     ["snowball", "How a mistake grows", "snowball-lesson"],
     ["stop", "Why won’t it stop?", "stop-lesson"],
-  ];
+  ] };
 }
 
 customElements.define("lesson-panel", LessonPanel);

@@ -91,7 +91,7 @@ export class AttributionChart {
       pen.fillStyle = colour("--chosen");
       pen.fillRect(x - 1, 0, this.wide + 1, HIGH);
     }
-    pen.fillStyle = attribution < 0 ? colour("--warn") : colour("--bar");
+    pen.fillStyle = attribution < 0 ? colour("--negative") : colour("--bar");
     pen.fillRect(x, top, wide, high);
     if (attribution < 0) { // hatched, so that the sign does not depend on colour
       for (let at = top + 2; at < top + high; at += 4) stroke(pen, colour("--paper"), [x, at], [x + wide, at]);

@@ -4,7 +4,7 @@
 
 import { el, figure, token } from "./dom.js";
 import { gloss } from "../figures/catalogue.js";
-import { hue, percent, thousands, withSign } from "../figures/numbers.js";
+import { hue, percent, shortPercent, thousands, withSign } from "../figures/numbers.js";
 /** @import { StepView, CandidateView } from "../figures/step-view.js" */
 
 /** @param {StepView} view @returns {HTMLElement} */
@@ -82,6 +82,6 @@ function shares(c, largest) {
     el("span", { class: "bars", "aria-hidden": "true" },
       el("i", { style: width(c.probability) }),
       el("i", { class: "final", style: width(c.final ?? 0) })),
-    el("span", { class: "mono" }, percent(c.probability)), el("span", { class: "faint" }, "→"),
-    el("span", { class: "mono" }, percent(c.final)));
+    el("span", { class: "mono", title: percent(c.probability) }, shortPercent(c.probability)), el("span", { class: "faint" }, "→"),
+    el("span", { class: "mono", title: percent(c.final) }, shortPercent(c.final)));
 }

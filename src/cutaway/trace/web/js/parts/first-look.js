@@ -15,7 +15,7 @@ class FirstLook extends View {
   replay = button("Write it again", () => this.store.arrive(), { class: "link" });
   question = button("", () => this.explain(), { class: "link" });
   answer = el("span", { role: "status" });
-  asked = el("p", {}, this.question, " ", this.answer);
+  asked = el("p", { hidden: true }, this.question, " ", this.answer);
   meaning = el("p", {}, "Over each token fall its likeliest rivals, as large as they were likely.");
 
   build() {
@@ -25,8 +25,9 @@ class FirstLook extends View {
   }
 
   draw() {
-    const { recording, arriving } = this.store.state;
-    this.hidden = !this.store.showsRecording;
+    const { recording, arriving, runs } = this.store.state;
+    this.hidden = runs.length > 0;
+    this.setAttribute("aria-busy", String(!recording)); // its place is kept meanwhile
     const step = recording?.trace.steps[mostUncertain(recording.trace)];
     if (this.hidden || !recording || !step) return;
     setText(this.name, `Example, ${recording.name}`);

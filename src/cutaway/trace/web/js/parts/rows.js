@@ -20,7 +20,7 @@ import { PHASES } from "../figures/series.js";
  */
 
 /** The colours of the phases of a step, from the bottom upwards. */
-export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--warn)"];
+export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--accent)"];
 
 /** @param {Series} series @returns {Row[]} of a canvas, the KV cache only where its record has it */
 export function allRows(series) {

@@ -9,7 +9,7 @@
 import { Arrival } from "./arrival.js";
 import { chip } from "./chip.js";
 import "./end-line.js";
-import { el, keepInSight, replace, scale, setAttributes } from "./dom.js";
+import { el, keepInSight, replace, scale, setAttributes, setText } from "./dom.js";
 import { inherits } from "../figures/branches.js";
 import { breaksBetween, visible } from "../figures/numbers.js";
 import { insertBreaks, prompt, promptTokens } from "./prompt.js";
@@ -19,6 +19,9 @@ import { View } from "./view.js";
 
 /** A chunk ends at the first line break after `least` tokens, or after `most` tokens. */
 const CHUNK = { least: 200, most: 400 };
+
+const NOTHING_YET = "Write something, or open a trace. Each token appears here as it is generated, with the candidates for "
+  + "its place: how likely each was, which setting removed it, and which won the draw.";
 
 class TokenStrip extends View {
   tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
@@ -44,8 +47,7 @@ class TokenStrip extends View {
   arrival;
   legend = el("p", { class: "legend faint" }, "surprise: 0 bits ", scale(), " 8 bits or more");
 
-  empty = el("p", { class: "empty" }, "Write something, or open a trace. Each token appears here as it is "
-    + "generated, with the candidates for its place: how likely each was, which setting removed it, and which won the draw.");
+  empty = el("p", { class: "empty", role: "status" });
 
   build() {
     this.tokens.addEventListener("click", (event) => this.handleClick(event));
@@ -58,8 +60,10 @@ class TokenStrip extends View {
   draw() {
     const trace = this.store.run?.trace ?? null;
     if (trace !== this.shownTrace) this.begin(trace);
-    this.empty.hidden = trace !== null;
-    this.classList.toggle("idle", trace === null);
+    const failure = trace?.steps.length ? null : this.store.run?.error;
+    this.empty.hidden = trace !== null && !failure;
+    setText(this.empty, failure ? `This run wrote no token: ${failure}` : this.store.state.about ? NOTHING_YET : "");
+    this.classList.toggle("idle", !this.empty.hidden);
     if (!trace?.known) return;
     if (!this.tokens.firstChild) {
       this.nextChunk();

@@ -1,5 +1,5 @@
 /**
- * Tabs: several parts in one place, of which one is open at a time.
+ * Tabs: several parts in one place, of which one is open at a time. They may be in groups with a name each.
  */
 
 import { el, replace } from "./dom.js";
@@ -8,8 +8,8 @@ import { View } from "./view.js";
 /** @typedef {[name: string, label: string, element: string]} TabSpec */
 
 export class Tabs extends View {
-  /** @type {TabSpec[]} in order; those whose element is not defined are left out, since an exported file has fewer */
-  all = [];
+  /** @type {Record<string, TabSpec[]>} in order, by group; those whose element is not defined are left out, since an exported file has fewer */
+  groups = {};
   /** @type {"panel" | "kind" | "lesson"} the field of the store that names the open tab */
   key = "panel";
   label = "";
@@ -17,25 +17,37 @@ export class Tabs extends View {
   parts = new Map();
 
   build() {
-    for (const [name, label, element] of this.all) {
-      if (customElements.get(element)) this.parts.set(name, this.createTab(name, label, element));
-    }
-    const tabs = [...this.parts.values()].map(({ tab }) => tab);
-    const list = el("div", { class: "tabs", role: "tablist", "aria-label": this.label }, ...tabs);
-    list.addEventListener("keydown", (event) => this.handleKey(event, tabs));
-    replace(this, list, ...[...this.parts.values()].map(({ panel }) => panel));
+    const groups = Object.entries(this.groups).map(([title, specs]) => this.createGroup(title, specs));
+    const parts = [...this.parts.values()];
+    const list = el("div", { class: "tabs", role: "tablist", "aria-label": this.label }, ...groups);
+    list.addEventListener("keydown", (event) => this.handleKey(event, parts.map(({ tab }) => tab)));
+    replace(this, list, ...parts.map(({ panel }) => panel));
+  }
+
+  /** @param {string} title "": no other group has a name either @param {TabSpec[]} specs @returns {HTMLElement} */
+  createGroup(title, specs) {
+    const known = specs.filter(([, , element]) => customElements.get(element));
+    for (const [name, label, element] of known) this.parts.set(name, this.createTab(name, label, element));
+    return el("div", { role: "none", "data-title": title || null }, ...known.map(([name]) => this.parts.get(name)?.tab));
   }
 
   /** @param {string} name @param {string} label @param {string} element */
   createTab(name, label, element) {
     const tab = el("button", { role: "tab", type: "button", id: `tab-${name}`,
-      "aria-controls": `panel-${name}`, onclick: () => this.store.set({ [this.key]: name }) }, label);
+      "aria-controls": `panel-${name}`, onclick: () => this.open(name, tab) }, label);
     const panel = /** @type {View} */ (document.createElement(element));
     panel.id = `panel-${name}`;
     panel.setAttribute("role", "tabpanel");
     panel.setAttribute("aria-labelledby", tab.id);
     panel.attach(this.store, this.session);
     return { tab, panel };
+  }
+
+  /** @param {string} name @param {HTMLElement} tab which stays under the pointer, whatever opens or closes above it */
+  open(name, tab) {
+    const { top } = tab.getBoundingClientRect();
+    this.store.set({ [this.key]: name });
+    requestAnimationFrame(() => scrollBy(0, tab.getBoundingClientRect().top - top)); // once the change is drawn
   }
 
   /** @param {string} _name @returns {boolean} whether the tab can have any content */

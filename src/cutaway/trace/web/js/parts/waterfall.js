@@ -5,7 +5,7 @@
 
 import { tokenize } from "../state/api.js";
 import { heading, rows } from "./candidates.js";
-import { button, el, keepInSight, replace, scrolling } from "./dom.js";
+import { button, el, replace, scrolling } from "./dom.js";
 import { visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
 import { items, removals, showProbabilities } from "./stages.js";
@@ -79,9 +79,7 @@ class StepWaterfall extends View {
     if (row !== this.marked) {
       this.marked?.removeAttribute("aria-current");
       row.setAttribute("aria-current", "true");
-      const box = /** @type {HTMLElement} */ (row.closest(".scrolling"));
-      const pinned = row.classList.contains("chosen") ? 0 : row.offsetHeight; // the chosen row, above or below
-      keepInSight(box, row, { head: this.head.offsetHeight + pinned, foot: pinned });
+      if (this.marked) row.scrollIntoView({ block: "nearest" }); // of another step it stays where the reader looks
       this.marked = row;
       this.name.textContent = showProbabilities(this.items, run.trace, step, candidate);
     }

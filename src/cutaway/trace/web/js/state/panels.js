@@ -1,28 +1,34 @@
 /**
- * The panels below the text: their names, labels, elements and order, and which of them a model has content for.
+ * The panels below the text: their names, labels, elements and groups, and which of them a model has content for.
  *
  * Knows nothing in them, and no document.
  */
 
 /** @import { State } from "./store.js" */
 
-/** @type {[name: string, label: string, element: string][]} */
-export const ALL = [
-  ["step", "Step", "step-waterfall"],
-  ["near", "Compare texts", "near-panel"],
-  ["canvas", "Canvas", "canvas-panel"],
-  ["timelines", "Timelines", "run-timelines"],
-  ["inside", "Inside", "inside-panel"],
-  ["without", "Leave out", "without-panel"],
-  ["why", "Why it ended", "why-panel"],
-  ["what-if", "What if", "what-if"],
-  ["tree", "Branches", "branch-tree"],
-  ["compare", "Compare", "run-compare"],
-  ["lesson", "Practice", "lesson-panel"],
-];
+/** @type {Record<string, [name: string, label: string, element: string][]>} by what they are about */
+export const GROUPS = {
+  "this step": [
+    ["step", "Step", "step-waterfall"],
+    ["inside", "Inside", "inside-panel"],
+    ["without", "Leave out", "without-panel"],
+    ["what-if", "What if", "what-if"],
+  ],
+  "this text": [
+    ["canvas", "Canvas", "canvas-panel"],
+    ["timelines", "Timelines", "run-timelines"],
+    ["why", "Why it ended", "why-panel"],
+  ],
+  "other texts": [
+    ["tree", "Branches", "branch-tree"],
+    ["compare", "Compare", "run-compare"],
+    ["near", "Compare texts", "near-panel"],
+    ["lesson", "Practice", "lesson-panel"],
+  ],
+};
 
 /** The panels by name. */
-export const PANELS = new Map(ALL.map(([name, label, element]) => [name, { label, element }]));
+export const PANELS = new Map(Object.values(GROUPS).flat().map(([name, label, element]) => [name, { label, element }]));
 
 /**
  * @param {string} name "near" needs a model that compares texts, "canvas" needs a diffusion model, or a run of one; "inside" needs a causal model that can be looked into, "without" also a server
