@@ -66,10 +66,18 @@ class Page:
         seed = settings.pop("seed", "")
         if settings:
             self.go(kind="completion", settings=settings, seed=str(seed))
+        self.open_form()
         self.tab.get_by_role("tab", name="Completion").click()
         self.tab.get_by_label("Text to continue").fill(prompt)
         self.tab.get_by_role("button", name="Write", exact=True).click()
         self.wait_for_runs()
+
+    def open_form(self):
+        """On a phone, open what is behind the one field at the lower edge."""
+        more = self.tab.get_by_role("button", name="The whole form, and its settings")
+        self.tab.locator("write-more").wait_for(state="attached")
+        if more.is_visible() and more.get_attribute("aria-expanded") == "false":
+            more.click()
 
     def fork(self, step):
         """Fork at a step, with the likeliest other token."""

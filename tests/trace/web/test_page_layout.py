@@ -219,13 +219,60 @@ def test_the_text_stands_once(open_page, tiny_server):
     assert len(copied) > 2
 
 
-def test_a_phone_has_writing_then_the_text_then_its_settings(open_page, tiny_server):
-    page = written(open_page(tiny_server.url, 390, 844))
-    tops = [page.tab.locator(part).first.bounding_box()["y"] for part in ORDER]
-    assert tops == sorted(tops)
-    button = page.tab.get_by_role("button", name="Write", exact=True).bounding_box()
-    assert tops[1] - (button["y"] + button["height"]) < 120
+def test_a_phone_has_the_text_first_and_one_field_at_its_lower_edge(open_page, tiny_server):
+    page = open_page(tiny_server.url, 390, 844)
+    page.wait_for_runs()
+    field = page.tab.get_by_label("Your message").bounding_box()
+    assert page.tab.locator("token-strip").bounding_box()["y"] < field["y"]
+    assert 0 < 844 - field["y"] < 70
+    assert page.tab.get_by_role("heading", name="Settings of the next text").is_hidden()
+    page.open_form()
+    page.tab.get_by_role("heading", name="Settings of the next text").wait_for()
+    assert not page.barriers(".write")
+    written(page)
+    assert page.tab.get_by_role("heading", name="Settings of the next text").is_hidden()
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= 390
+
+
+def test_a_tap_on_a_phone_brings_a_sheet_under_the_text(open_page, tiny_server):
+    page = written(open_page(tiny_server.url, 390, 844, has_touch=True))
+    page.tab.locator("token-strip .chip").nth(4).tap()
+    page.settle()
+    sheet = page.tab.get_by_role("region", name="The token", exact=True)
+    box = sheet.bounding_box()
+    assert box["height"] == pytest.approx(0.45 * 844, abs=2)
+    assert page.tab.locator("token-strip [aria-current]").bounding_box()["y"] < box["y"]
+    assert "step 4 of 11" in sheet.inner_text()
+    assert sheet.locator("li").count() == 5
+    assert not page.barriers("token-sheet")
+    sheet.get_by_role("button", name="the next token").tap()
+    page.settle()
+    assert page.step == 5
+    swipe = """(target) => {
+      for (const [name, clientX] of [["touchstart", 300], ["touchend", 200]]) {
+        const touches = [new Touch({ identifier: 1, target, clientX, clientY: 700 })];
+        target.dispatchEvent(new TouchEvent(name, { touches, changedTouches: touches }));
+      }
+    }"""
+    sheet.evaluate(swipe)
+    page.settle()
+    assert page.step == 6
+    other = sheet.locator("li button[aria-pressed=false]").last
+    token = other.locator(".token").inner_text()
+    other.tap()
+    page.settle()
+    branch = sheet.get_by_role("button", name="Branch")
+    if branch.is_disabled():  # it was the text's own token
+        token = sheet.locator("li .token").first.inner_text()
+        sheet.locator("li button").first.tap()
+        page.settle()
+    branch.tap()
+    page.wait_for_runs()
+    page.settle()
+    assert sheet.locator("strong").inner_text() == token
+    sheet.get_by_role("button", name="close").tap()
+    page.settle()
+    assert sheet.is_hidden()
 
 
 def test_the_header_and_the_tabs_have_one_row(open_page, tiny_server):

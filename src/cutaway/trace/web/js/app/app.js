@@ -4,6 +4,7 @@
 
 import "../compose/compose.js";
 import "../lessons/lesson.js";
+import "../compose/more.js";
 import "../compose/settings.js";
 import "../parts/first-look.js";
 import "../parts/near.js";

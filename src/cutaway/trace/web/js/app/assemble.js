@@ -10,6 +10,7 @@ import "../parts/inside.js";
 import "../parts/without.js";
 import "../parts/keys.js";
 import "../parts/picker.js";
+import "../parts/sheet.js";
 import "../parts/river.js";
 import "../parts/strip.js";
 import "../parts/time.js";

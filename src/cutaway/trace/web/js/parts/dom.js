@@ -169,6 +169,11 @@ export function scrollToPanels() {
   if (matchMedia(narrow).matches) requestAnimationFrame(() => document.querySelector("panel-tabs")?.scrollIntoView());
 }
 
+/** On a phone, bring the text into sight, above what covers the lower half. */
+export function scrollToText() {
+  if (matchMedia("(max-width: 40rem)").matches) document.querySelector("token-strip")?.scrollIntoView();
+}
+
 // -- elements that several parts use --------------------------------------------------------------
 
 /** @param {Child} label @param {() => void} onclick @param {Attributes} [attributes] @returns {HTMLButtonElement} */

@@ -155,6 +155,7 @@ class TokenStrip extends View {
     const step = this.chips.indexOf(/** @type {HTMLElement} */ (on.closest(".chip")));
     if (step < 0) return;
     this.store.goTo(step);
+    this.store.set({ sheet: true });
     const { run, state } = this.store;
     const token = on.closest(".ghost") && state.about && run?.trace.steps[step]?.candidates.find(({ rank }) => rank === 1);
     if (run && token) this.session.fork(run, step, token.id);

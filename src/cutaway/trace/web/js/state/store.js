@@ -50,6 +50,7 @@
  * loading       whether the page still asks which model there is
  * locked        whether the server requires a key
  * large         whether the type is large, for a projector
+ * sheet         whether a phone shows the selected step in a sheet
  * arriving      whether the recording writes itself: it is shown up to the selected step
  * @typedef {{by: import("../figures/inside.js").TintBy, map: import("../figures/inside.js").MapBy,
  *   head: [number, number] | null, part: string | null}} InsideSelection
@@ -63,7 +64,7 @@
  *   settings: Record<string, any>, seed: string, typing: number | null,
  *   price: {input: number, output: number} | null,
  *   refusal: {param: string | null, message: string} | null, notice: string | null,
- *   about: About | null, loading: boolean, locked: boolean, large: boolean, arriving: boolean}} State
+ *   about: About | null, loading: boolean, locked: boolean, large: boolean, arriving: boolean, sheet: boolean}} State
  *
  * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
  * @typedef {{model: string, local?: {inside: boolean, practice: string[]}, models?: string[], weights: string, version: string, context: number,
@@ -78,7 +79,7 @@ const BEGINNING = {
   inside: { by: "weight", map: "attribution", head: null, part: null }, pointed: null,
   whatIf: null, kind: "chat", tools: "", mustCall: false, draft: "", prompt: "", messages: [], settings: {},
   seed: "", typing: null, price: null, refusal: null, notice: null, about: null,
-  loading: false, locked: false, large: false, arriving: false,
+  loading: false, locked: false, large: false, arriving: false, sheet: false,
 };
 
 /** The fields that the address keeps. */
