@@ -67,7 +67,7 @@ def temperature(desk: Desk) -> Lesson:
             point(
                 "The coldest and the hottest text side by side. Once they have parted, each reads "
                 "its own words.", at,
-                other=3, panel="compare",
+                other=3, panel="tree",
             ),
         ],
         "Logits are divided by the temperature before they become probabilities. A small one lets "
@@ -185,7 +185,7 @@ def snowball(desk: Desk) -> Lesson:
                   f"{quoted(drawn(fork, after))} is drawn.",
                   after, run=2),
             point(f"Of the {len(rest)} tokens after the change, {same} are the same. The alien "
-                  "vessel has become an island.", at, run=2, other=1, panel="compare"),
+                  "vessel has become an island.", at, run=2, other=1, panel="tree"),
             point("Both runs as a tree. On a page with its model, each token can be changed in "
                   "this way.", at, run=2,
                   panel="tree"),

@@ -114,7 +114,7 @@ def intervention(desk: Desk) -> Lesson:
                   "one.", 0, run=2, panel="inside", inside={"by": "attribution"}),
             point("Both texts. The change is in the trace, so the second run can be replayed to "
                   "the bit, too.", 0, run=2,
-                  other=1, panel="compare"),
+                  other=1, panel="tree"),
         ],
         "Yes, here. Take one head of 270 away, and the name is not repeated. An attribution says "
         "what was added; only an intervention shows what depends on it.",
@@ -228,7 +228,7 @@ def speculation(desk: Desk) -> Lesson:
                   "here.", first, run=2),
             point(f"Both runs side by side: all {len(plain.steps)} tokens are the "
                   "same.", first, run=2, other=1,
-                  panel="compare"),
+                  panel="tree"),
             point("Not only the tokens: “Figures” of the last step has the fingerprint of every "
                   f"logit so far, {plain.end.fingerprint}, in both "
                   "runs.", len(quick.steps) - 1, run=2),
@@ -273,7 +273,7 @@ def quantisations(desk: Desk) -> Lesson:
                   f"same luck {quoted(other)} wins.", far, run=3),
             point(f"The 8-bit copy agrees for {near} tokens, the 4-bit copy for "
                   f"{far}.", far, run=1, other=3,
-                  panel="compare"),
+                  panel="tree"),
         ],
         "Until the first close decision. Since the luck is the same, every difference comes from "
         "the weights, which makes one luck a fine scale for what a rounding does.",

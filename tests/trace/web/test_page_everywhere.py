@@ -11,7 +11,7 @@ from support.served import serve
 HOSTILE = "<img src=x onerror=alert(1)><script>document.title='hit'</script>&amp;\u202e"
 PANELS = (
     "Step", "Inside", "Leave out", "What if", "Timelines", "Why it ended", "Branches",
-    "Compare", "Practice",
+    "Practice",
 )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def test_its_sentences_open_places(open_page, address):
     assert "L1.H0" in page.tab.locator("#heads-sentence").inner_text()
     page.press("Enter")
     page.settle()
-    assert panel(page) == "Compare"
+    assert panel(page) == "Branches"
     assert following.is_disabled()
     assert "The first 3 tokens" in page.tab.locator("run-compare").inner_text()
     guide.get_by_role("link", name="The first step.").click()

@@ -29,7 +29,7 @@ def ended(page):
 
 def test_the_recording_writes_itself_up_to_its_most_uncertain_step(arriving):
     clock = arriving.tab.clock
-    assert arriving.tab.get_by_role("button", name="Skip").is_visible()
+    assert arriving.tab.get_by_role("button", name="Skip", exact=True).is_visible()
     clock.pause_at(arriving.tab.evaluate("() => Date.now() / 1000 + 0.1"))
     before = unwritten(arriving)
     clock.run_for(1000)
@@ -51,7 +51,7 @@ def test_the_recording_writes_itself_up_to_its_most_uncertain_step(arriving):
 @pytest.mark.parametrize("way", ["Skip", "Escape", "a click", "a key"])
 def test_it_ends_when_somebody_does_something(arriving, way):
     if way == "Skip":
-        arriving.tab.get_by_role("button", name="Skip").click()
+        arriving.tab.get_by_role("button", name="Skip", exact=True).click()
     elif way == "a click":
         arriving.tab.locator("h1").click()
     else:
@@ -157,3 +157,78 @@ def test_the_line_under_the_text_leads_to_why_it_ended(open_page, tiny_server):
     page.tab.get_by_role("tab", name="Timelines").click()
     page.settle()
     assert "P(end)" not in page.tab.locator("run-timelines").inner_text()  # it stands once
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forked(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.write("ab", max_tokens=24, ignore_eos=True, seed=1)
+    page.settle()
+    page.fork(5)
+    page.settle()
+    return page
+
+
+def texts(page, kind):
+    return page.tab.locator(f"token-strip .row-of.{kind}").evaluate_all(
+        "(rows) => rows.map((row) => [...row.querySelectorAll('.chip, .aside')].length)"
+    )
+
+
+def test_a_fork_splits_the_text(forked):
+    joined, apart = texts(forked, "joined"), texts(forked, "apart")
+    assert joined[0] == 5
+    assert len(forked.tokens) == sum(joined) + sum(apart[1::2])  # the fork is selected, and below
+    forks = forked.tab.locator("token-strip .station.named")
+    assert forks.count() == 2
+    assert forks.nth(0).inner_text() == "original"
+    assert "at 5" in forks.nth(1).inner_text()
+    assert forks.nth(1).get_attribute("aria-pressed") == "true"
+    tops = [forks.nth(i).bounding_box()["y"] for i in range(2)]
+    assert tops[0] < tops[1]
+    assert not forked.barriers("token-strip")
+
+
+def test_the_lines_are_reached_by_keyboard_and_pointer(forked):
+    fork = forked.tokens
+    forked.tab.locator("token-strip .station.named").first.focus()
+    forked.press("Enter")
+    forked.settle()
+    assert forked.tab.locator("run-picker option").count() == 2  # and nothing was forked
+    assert forked.tokens != fork
+    assert len(forked.tokens) == 24
+    assert forked.step == 5
+    forked.tab.locator("token-strip .aside").nth(2).click()
+    forked.settle()
+    assert forked.tokens == fork
+    assert forked.step == 7
+    forked.press("t")
+    forked.settle()
+    assert forked.tokens != fork
+
+
+def test_earlier_addresses_of_two_runs_open_branches(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.go(panel="compare")
+    page.wait_for_runs()
+    page.settle()
+    opened = page.tab.get_by_role("tab", name="Branches")
+    assert opened.get_attribute("aria-selected") == "true"
+    assert page.address == "panel=tree"
+    assert not page.tab.locator("run-compare").is_visible()  # there is one run
+
+
+def test_any_other_run_is_compared(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.write("ab", max_tokens=24, ignore_eos=True, seed=1)
+    page.write("ba")
+    page.settle()
+    assert not page.tab.locator("token-strip .row-of").count()  # they are not related
+    page.tab.get_by_role("tab", name="Branches").click()
+    page.tab.get_by_label("Compare the selected run with").select_option(index=0)
+    page.settle()
+    assert "The prompts differ" in page.tab.locator("run-compare").inner_text()
+    assert page.tab.locator("token-strip .row-of.apart").count() >= 2

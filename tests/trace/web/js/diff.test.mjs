@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { diff, stretches } from "../../../../src/cutaway/trace/web/js/figures/diff.js";
+import { diff } from "../../../../src/cutaway/trace/web/js/figures/diff.js";
 import { commonRuns } from "../../../../src/cutaway/trace/web/js/figures/common-runs.js";
 import { Trace } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 import { opened, read } from "./runs.mjs";
@@ -40,7 +40,6 @@ test("both continuations, with their probabilities in both texts", () => {
 test("a trace and itself", () => {
   const found = diff(first, first);
   assert.deepEqual([found.changes, found.divergence, found.commonRuns, found.logitsDifferAt], [[], null, [], null]);
-  assert.deepEqual(stretches(found), [{ mark: "=", a: [0, 30], b: [0, 30] }]);
 });
 
 test("a text that is longer than the other, and logits that differ", () => {
@@ -71,17 +70,6 @@ test("two long repetitive texts are compared within a second", () => {
   const begun = performance.now();
   assert.deepEqual(commonRuns(a, b), [{ a: 0, b: 1, length: 1999 }]);
   assert.ok(performance.now() - begun < 1000);
-});
-
-test("stretches are both texts, whole and in order", () => {
-  const cut = stretches(diff(first, six));
-  assert.deepEqual(cut.map(({ mark }) => mark), ["=", "≠", "1", "≠", "2", "≠"]);
-  for (const [side, trace] of [["a", first], ["b", six]]) {
-    assert.equal(cut.reduce((at, part) => (assert.equal(part[side][0], at), part[side][1]), 0), trace.steps.length);
-  }
-  for (const { mark, a, b } of cut.filter((part) => part.mark !== "≠")) {
-    assert.deepEqual(first.outputIds.slice(...a), six.outputIds.slice(...b), mark);
-  }
 });
 
 test("interventions are a setting, in words", () => {

@@ -3,7 +3,6 @@
  */
 
 import "../parts/canvas.js";
-import "../parts/compare.js";
 import "../parts/copy-link.js";
 import "../parts/facts.js";
 import "../parts/inside.js";

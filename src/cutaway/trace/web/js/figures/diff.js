@@ -108,27 +108,3 @@ function share(step, id) {
 /** @param {Step[]} steps @returns {Cost} */
 const cost = (steps) =>
   ({ tokens: steps.length, bits: steps.reduce((sum, step) => sum + bits(step.logprob), 0) });
-
-/**
- * A stretch of both texts, [from, to] of each. `mark`: "=" the common beginning, "≠" where they differ, "1", "2", …
- * the common runs.
- * @typedef {{mark: string, a: [number, number], b: [number, number]}} Stretch
- */
-
-/** @param {Difference} difference @returns {Stretch[]} both texts, cut where common stretches begin and end */
-export function stretches(difference) {
-  /** @type {Stretch[]} */
-  const pieces = [{ mark: "=", a: [0, difference.common], b: [0, difference.common] }];
-  let [a, b] = [difference.common, difference.common];
-  /** @param {number} toA @param {number} toB */
-  const apart = (toA, toB) => {
-    if (a < toA || b < toB) pieces.push({ mark: "≠", a: [a, toA], b: [b, toB] });
-  };
-  for (const [i, run] of difference.commonRuns.entries()) {
-    apart(run.a, run.b);
-    [a, b] = [run.a + run.length, run.b + run.length];
-    pieces.push({ mark: String(i + 1), a: [run.a, a], b: [run.b, b] });
-  }
-  apart(difference.a.tokens, difference.b.tokens);
-  return pieces.filter(({ a: [from, to], b: [start, end] }) => from < to || start < end);
-}

@@ -14,18 +14,19 @@ const MARKS = { forced: "→", draft: "d" };
 /**
  * @param {Trace} trace @param {Step} step
  * @param {boolean} inherited whether the token is forced only because a branch repeats its parent's; it has no mark
+ * @param {boolean} own whether it is of the selected run
  * @returns {HTMLElement}
  */
-export function chip(trace, step, inherited) {
+export function chip(trace, step, inherited, own) {
   const surprise = bits(step.logprob);
   const name = trace.nameOf(step.token_id);
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   const mark = inherited ? null : MARKS[step.source];
   const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces
-  return el("span", { class: `token chip ${kindOf(trace, step.token_id)}`, title,
+  return el("span", { class: `token ${own ? "chip" : "aside"} ${kindOf(trace, step.token_id)}`, title,
     "data-mark": mark, style: { "--surprise": surpriseColour(surprise), "--lead": lead } },
-    ...haunted(name === "" ? visible(name) : markLineBreaks(name), ghost(trace, step)));
+    ...haunted(name === "" ? visible(name) : markLineBreaks(name), own ? ghost(trace, step) : null));
 }
 
 /** @param {string} text @param {HTMLElement | null} under its ghost @returns {(Node | string)[]} the ghost is under the word, which its space may leave behind at a line's end */

@@ -1,24 +1,24 @@
 /**
  * The token strip, the page's river: the tokens of the text as it is written, the background of each its surprise, or
- * what the panel Inside tints it by.
- *
- * A text may have thousands of tokens. They are in chunks, so that the browser lays out only the visible ones and the
- * last one.
+ * what the panel Inside tints it by. Where the run has branches, their texts are a map (map.js).
  */
 
 import { Arrival } from "./arrival.js";
 import { chip } from "./chip.js";
 import "./end-line.js";
 import { el, keepInSight, replace, scale, setAttributes, setText } from "./dom.js";
+import { Flow } from "./flow.js";
 import { inherits } from "../figures/branches.js";
-import { breaksBetween, visible } from "../figures/numbers.js";
+import { linesOf } from "../figures/lines.js";
+import { TextMap } from "./map.js";
+import { visible } from "../figures/numbers.js";
 import { insertBreaks, prompt, promptTokens } from "./prompt.js";
 import { Tint } from "./tint.js";
 import { View } from "./view.js";
 /** @import { Trace, Step } from "../state/trace.js" */
+/** @import { Run } from "../state/store.js" */
 
-/** A chunk ends at the first line break after `least` tokens, or after `most` tokens. */
-const CHUNK = { least: 200, most: 400 };
+/** A run whose text is shown, with an element for each token. @typedef {{run: Run, chips: HTMLElement[]}} Line */
 
 const NOTHING_YET = "Write something, or open a trace. Each token appears here as it is generated, with the candidates for "
   + "its place: how likely each was, which setting removed it, and which won the draw.";
@@ -26,17 +26,20 @@ const NOTHING_YET = "Write something, or open a trace. Each token appears here a
 class TokenStrip extends View {
   tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
     "aria-label": "The text, token by token" });
-  /** @type {Trace | null} */
-  shownTrace = null;
-  /** @type {HTMLElement[]} by step */
+  /** @type {Run | null} */
+  shown = null;
+  /** @type {Line[]} the selected run and those beside it */
+  lines = [];
+  /** @type {HTMLElement[]} those of the selected run, by step */
   chips = [];
   /** @type {HTMLElement | undefined} */
   marked;
   /** @type {HTMLElement | undefined} the chip that shows another token */
   flipped;
-  /** The last chunk, and how many tokens it has. */
-  chunk = el("div");
-  length = 0;
+  /** @type {Flow | null} where there is one line */
+  flow = null;
+  /** @type {TextMap | null} where there are several */
+  map = null;
 
   /** The prompt, and its tokens one by one while the text is tinted. */
   prompt = el("span");
@@ -58,25 +61,18 @@ class TokenStrip extends View {
   }
 
   draw() {
-    const trace = this.store.run?.trace ?? null;
-    if (trace !== this.shownTrace) this.begin(trace);
-    const failure = trace?.steps.length ? null : this.store.run?.error;
-    this.empty.hidden = trace !== null && !failure;
+    const { run } = this.store;
+    const failure = run?.trace.steps.length ? null : run?.error;
+    this.empty.hidden = run !== null && !failure;
     setText(this.empty, failure ? `This run wrote no token: ${failure}` : this.store.state.about ? NOTHING_YET : "");
     this.classList.toggle("idle", !this.empty.hidden);
-    if (!trace?.known) return;
-    if (!this.tokens.firstChild) {
-      this.nextChunk();
-      this.chunk.append(this.prompt);
-      this.showPrompt(trace);
-    }
-    for (let i = this.chips.length; i < trace.steps.length; i++) {
-      this.take(trace, /** @type {Step} */ (trace.steps[i]));
-    }
+    this.choose(run);
+    if (!run?.trace.known) return;
+    this.grow();
     this.mark(this.store.state.step);
-    this.drawFlip(trace.steps[this.store.state.step]);
-    this.drawTint(trace);
-    this.arrival?.draw(trace, this.chips);
+    this.drawFlip(run.trace.steps[this.store.state.step]);
+    this.drawTint(run.trace);
+    this.arrival?.draw(run.trace, this.chips);
     this.classList.toggle("arriving", this.store.state.arriving);
   }
 
@@ -88,6 +84,36 @@ class TokenStrip extends View {
     if (this.flipped !== element) this.flipped?.removeAttribute("data-flip");
     this.flipped = element;
     if (element && other?.step) setAttributes(element, { "data-flip": visible(other.trace.nameOf(other.step.sampled_id)) });
+  }
+
+  /** @param {Run | null} run the selected one: begin again where it is another, or others are beside it */
+  choose(run) {
+    const { runs, panel, other } = this.store.state;
+    const runLines = run?.trace.known ? linesOf(runs, run, panel === "tree" ? this.store.find(other) : null) : [];
+    if (run === this.shown && runLines.length === this.lines.length && runLines.every((one, i) => one === this.lines[i]?.run)) return;
+    this.shown = run;
+    this.lines = runLines.map((one) => ({ run: one, chips: [] }));
+    this.chips = this.lines.find((line) => line.run === run)?.chips ?? [];
+    this.marked = undefined;
+    this.tint.forget();
+    replace(this.tokens);
+    const selected = this.lines.findIndex((line) => line.run === run);
+    this.map = this.lines.length > 1 ? new TextMap(this.tokens, this.prompt, this.lines, selected, (id) => this.store.select(id)) : null;
+    this.flow = this.lines.length === 1 ? new Flow(this.tokens, this.prompt) : null;
+    if (run && this.lines.length) this.showPrompt(run.trace);
+  }
+
+  /** Append the new tokens of each line. */
+  grow() {
+    const { runs } = this.store.state;
+    for (const { run, chips } of this.lines) {
+      for (const step of run.trace.steps.slice(chips.length)) {
+        chips.push(chip(run.trace, step, inherits(runs, run, step.index), chips === this.chips));
+      }
+    }
+    this.map?.grow(runs);
+    const [line] = this.lines;
+    if (this.flow && line) this.flow.take(line.run.trace, line.chips, this.flow.end, line.chips.length);
   }
 
   /** @param {Trace} trace its prompt is shown token by token while the text is tinted */
@@ -111,34 +137,6 @@ class TokenStrip extends View {
     this.legend.hidden = this.tint.on;
   }
 
-  /** @param {Trace | null} trace */
-  begin(trace) {
-    this.shownTrace = trace;
-    this.chips = [];
-    this.marked = undefined;
-    this.tint.forget();
-    replace(this.tokens);
-  }
-
-  /** @param {Trace} trace @param {Step} step append its chip, in a new line where the text has one */
-  take(trace, step) {
-    const { run, state } = this.store;
-    const element = chip(trace, step, run !== null && inherits(state.runs, run, step.index));
-    const before = trace.steps[step.index - 1];
-    const breaks = before !== undefined && breaksBetween(trace.nameOf(before.token_id), trace.nameOf(step.token_id));
-    if (this.length >= (breaks ? CHUNK.least : CHUNK.most)) this.nextChunk();
-    else if (breaks) this.chunk.append(el("br"));
-    this.chips.push(element);
-    this.chunk.append(element);
-    this.length += 1;
-  }
-
-  nextChunk() {
-    this.chunk = el("div", { class: "chunk" });
-    this.length = 0;
-    this.tokens.append(this.chunk);
-  }
-
   /** @param {number} step */
   mark(step) {
     const element = this.chips[step];
@@ -152,13 +150,16 @@ class TokenStrip extends View {
   /** @param {Event} event */
   handleClick(event) {
     const on = /** @type {Element} */ (event.target);
-    const step = this.chips.indexOf(/** @type {HTMLElement} */ (on.closest(".chip")));
-    if (step < 0) return;
+    const token = /** @type {HTMLElement | null} */ (on.closest(".chip, .aside"));
+    const line = token && this.lines.find(({ chips }) => chips.includes(token));
+    if (!token || !line) return;
+    const step = line.chips.indexOf(token);
+    const { run, state } = this.store;
+    if (line.run !== run) return this.store.select(line.run.id, step);
     this.store.goTo(step);
     this.store.set({ sheet: true });
-    const { run, state } = this.store;
-    const token = on.closest(".ghost") && state.about && run?.trace.steps[step]?.candidates.find(({ rank }) => rank === 1);
-    if (run && token) this.session.fork(run, step, token.id);
+    const rival = on.closest(".ghost") && state.about && run?.trace.steps[step]?.candidates.find(({ rank }) => rank === 1);
+    if (run && rival) this.session.fork(run, step, rival.id);
   }
 }
 

@@ -1,12 +1,13 @@
 /**
  * The panel Branches: a line for each run, as long as its text, which leaves its parent's line at the fork. Below, the
- * tree as trace files.
+ * tree as trace files, and two runs compared in figures.
  *
  * Knows which runs there are and which is selected; tree-drawing.js knows how to draw them.
  */
 
 import { branches, family, lineage, parentOf, titleOf } from "../figures/branches.js";
 import { button, el, setAttributes, replace, setText, svg } from "./dom.js";
+import "./compare.js";
 import { exportRuns } from "../state/export.js";
 import { memory } from "../figures/numbers.js";
 import { savingLink } from "./save.js";
@@ -25,8 +26,6 @@ class BranchTree extends View {
   heading = el("strong");
   beginning = el("span", { class: "faint" });
   fork = button("Go to the fork", () => this.store.run && this.store.goTo(this.store.run.at));
-  compareButton = button("Compare with its parent", () =>
-    this.store.set({ other: this.store.run?.parent ?? null, panel: "compare" }));
   exporting = button("Export this tree", () => this.export());
   files = el("ul", { class: "files" });
   /** @type {Map<number, BranchNode>} by run, in the order of the lanes */
@@ -35,8 +34,10 @@ class BranchTree extends View {
 
   build() {
     const about = el("p", {}, this.heading, " ", this.beginning);
-    const buttons = el("div", { class: "row" }, this.fork, this.compareButton, this.exporting);
-    replace(this, this.box, about, buttons, this.files);
+    const buttons = el("div", { class: "row" }, this.fork, this.exporting);
+    const compare = /** @type {View} */ (document.createElement("run-compare"));
+    replace(this, this.box, about, buttons, this.files, compare);
+    compare.attach(this.store, this.session);
     new ResizeObserver(([entry]) => {
       this.width = entry?.contentRect.width || this.width;
       this.store.announce();
@@ -88,7 +89,6 @@ class BranchTree extends View {
       : "Each run is a line here. Choose another token at a step, and a branch begins there.");
     const parent = run && parentOf(runs, run);
     this.fork.disabled = !parent || this.store.state.step === run?.at;
-    this.compareButton.disabled = !parent;
     this.exporting.disabled = !run || family(runs, run).some((member) => member.live || !member.trace.known);
   }
 

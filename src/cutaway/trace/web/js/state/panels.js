@@ -21,11 +21,16 @@ export const GROUPS = {
   ],
   "other texts": [
     ["tree", "Branches", "branch-tree"],
-    ["compare", "Compare", "run-compare"],
     ["near", "Compare texts", "near-panel"],
     ["lesson", "Practice", "lesson-panel"],
   ],
 };
+
+/** @type {Record<string, string>} panels of earlier addresses and guides, and those that have their content now */
+const MERGED = { compare: "tree" };
+
+/** @param {string} name in an address or a guide @returns {string} */
+export const currentPanel = (name) => MERGED[name] ?? name;
 
 /** The panels by name. */
 export const PANELS = new Map(Object.values(GROUPS).flat().map(([name, label, element]) => [name, { label, element }]));

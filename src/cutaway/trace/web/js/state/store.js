@@ -32,7 +32,7 @@
  * candidate     the selected row of the waterfall
  * pass          the pass of a canvas that is shown; null: the last
  * panel         the open panel: "step", "canvas", "timelines", "why", "what-if", "inside",
- *               "without", "tree", "compare", "lesson"
+ *               "without", "tree", "lesson"
  * inside        in the panel Inside: what tints the text, what colours the map of heads, the chosen head and component
  * pointed       the head in the map that the mouse is over, shown in place of the chosen one
  * lesson        the open lesson: "practice", "snowball", "stop"
@@ -72,6 +72,7 @@
  */
 
 import { mostUncertain } from "../figures/step-view.js";
+import { currentPanel } from "./panels.js";
 
 /** @type {State} */
 const BEGINNING = {
@@ -235,6 +236,7 @@ export class Store extends EventTarget {
       const value = typeof BEGINNING[name] === "string" ? text : parseJson(text);
       if (value !== null) Object.assign(this.state, { [name]: value });
     }
+    this.state.panel = currentPanel(this.state.panel);
     this.announce();
     const runs = parseJson(address.get("runs"));
     return Array.isArray(runs) ? runs : [];
@@ -242,8 +244,8 @@ export class Store extends EventTarget {
 }
 
 /** @param {Place} place @returns {Partial<State>} with all that it selects in the panel Inside */
-export const completePlace = ({ inside, ...rest }) =>
-  ({ ...rest, ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
+export const completePlace = ({ inside, panel, ...rest }) =>
+  ({ ...rest, ...(panel && { panel: currentPanel(panel) }), ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
 
 /** @param {string | null} text @returns {any} null where it is no JSON */
 function parseJson(text) {
