@@ -128,6 +128,7 @@ class TokenStrip extends View {
     if (this.tint.on !== (panel === "inside")) {
       this.tint.on = panel === "inside";
       this.showPrompt(trace);
+      if (this.marked) keepInSight(this.tokens, this.marked, { air: AIR });
       this.tint.forget();
     }
     this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, this.store.insideSelection, (i) =>
