@@ -110,6 +110,7 @@ def _data(lines: str) -> str:
 def _policy(sheet: str, code: str) -> str:
     return (
         f"default-src 'none'; script-src {_hash(code)}; style-src {_hash(sheet)}; "
+        "img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

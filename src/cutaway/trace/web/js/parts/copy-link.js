@@ -1,19 +1,25 @@
 /**
- * A button that copies the address of the selected step. The address holds requests, from which the same text comes
- * again: what came from a file it cannot hold, and says so.
+ * What leaves the page of the selected step: its address, a picture of it, and on paper from what the same text comes
+ * again. The address holds requests; what came from a file it cannot hold, and says so.
  */
 
-import { copyButton, el, replace, setText } from "./dom.js";
+import { cardOf } from "../figures/card.js";
+import { button, copyButton, el, replace, setText } from "./dom.js";
+import { pictureOf } from "./picture.js";
+import { save } from "./save.js";
 import { View } from "./view.js";
 
 class CopyLink extends View {
   link = copyButton("Copy link", () => `${location.href.split("#", 1)[0]}#${this.store.address}`);
+  picture = button("Picture", () => this.paint(), { title: "save this step as a picture: the text, the river, and why the token won" });
+  imprint = el("p", { class: "imprint" });
   missing = el("span", { class: "faint", role: "status" });
   shownKey = "";
 
   build() {
     this.link.element.addEventListener("click", () => setText(this.missing, this.left()));
-    replace(this, this.link.element, " ", this.missing);
+    addEventListener("beforeprint", () => this.print());
+    replace(this, this.link.element, " ", this.picture, " ", this.missing, this.imprint);
   }
 
   draw() {
@@ -25,6 +31,22 @@ class CopyLink extends View {
     this.link.element.title = `the address of step ${state.step}: opened, it writes the text again from its seed`;
     this.link.forget();
     setText(this.missing, "");
+  }
+
+  get step() {
+    const { run, state } = this.store;
+    const step = run?.trace.steps[state.step];
+    return run && step ? { run, step } : null;
+  }
+
+  async paint() {
+    const here = this.step;
+    if (here) save(`step-${here.step.index}.png`, await pictureOf(here.run.trace, here.step), "image/png");
+  }
+
+  print() {
+    const here = this.step;
+    if (here) setText(this.imprint, cardOf(here.run.trace, here.step).imprint);
   }
 
   /** @returns {string} what the link does not carry; empty: nothing */

@@ -1,0 +1,32 @@
+/**
+ * What a picture of a step says: the text with its surprise, the step's river, why its token won, and from what the same
+ * text comes again. Knows what follows from the record. Knows no document.
+ */
+
+import { bits, surpriseColour, thousands } from "./numbers.js";
+import { riverOf, riverSentence } from "./river.js";
+/** @import { River } from "./river.js" */
+/** @import { Trace, Step } from "../state/trace.js" */
+
+const LONGEST = 200; // characters of a prompt in the picture
+
+/**
+ * colour   of its surprise; null: a prompt, whose surprise is not recorded
+ * @typedef {{text: string, colour: string | null, isChosen: boolean}} Piece
+ * @typedef {{pieces: Piece[], river: River, sentence: string, imprint: string}} Card
+ */
+
+/** @param {Trace} trace @param {Step} step @returns {Card} */
+export function cardOf(trace, step) {
+  const { head, steps } = trace;
+  const prompt = trace.textOf(head.prompt_token_ids);
+  const shown = head.prompt !== null && prompt.length <= LONGEST ? prompt.match(/\s*\S+|\s+$/g) ?? [] : [];
+  return {
+    pieces: [...shown.map((text) => ({ text, colour: null, isChosen: false })), ...steps.map((one) => ({
+      text: trace.nameOf(one.token_id), colour: surpriseColour(bits(one.logprob)), isChosen: one === step }))],
+    river: riverOf(trace, step),
+    sentence: riverSentence(riverOf(trace, step)),
+    imprint: [head.model, `seed ${head.seed}`, `step ${step.index} of ${thousands(steps.length - 1)}`,
+      `fingerprint ${trace.end?.fingerprint ?? step.fingerprint}`, "cutaway"].join(" · "),
+  };
+}
