@@ -62,7 +62,7 @@ def test_a_band_selects_its_candidate(open_page, tiny_server):
 def test_a_station_opens_its_panel_by_keyboard(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
     for name, panel in OPENS.items():
-        page.tab.get_by_role("tab", name="Compare", exact=True).click()
+        page.tab.get_by_role("tab", name="Timelines").click()
         page.settle()
         station(page, name).get_by_role("button").focus()
         page.press("Enter")
