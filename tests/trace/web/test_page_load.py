@@ -4,6 +4,7 @@ import gzip
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 MOST_REQUESTS = 15
 MOST_BYTES = 250_000
@@ -60,3 +61,17 @@ def test_an_exported_page_is_small_too(open_page, hosted, toy_folder):
     )
     assert len(own) <= MOST_REQUESTS
     assert sum(len(gzip.compress(file.read_bytes())) for file in own) <= MOST_BYTES
+
+
+SHIFTS = """window.shifts = [];
+new PerformanceObserver((list) => shifts.push(...list.getEntries().map(({ value }) => value)))
+  .observe({ type: "layout-shift", buffered: true });"""
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=["window", "phone"])
+def test_nothing_moves_while_it_loads(open_page, tiny_server, size):
+    page = open_page(tiny_server.url, *size)
+    page.context.add_init_script(SHIFTS)
+    page.wait_for_runs()
+    page.settle()
+    assert sum(page.tab.evaluate("shifts")) < 0.05
