@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 THICK = 16  # pixels of an arc whose weight is 1
-_READ = """(tokens) => {
-    const arcs = [...document.querySelectorAll(".arcs-layer .arc")].map((arc) => {
+_READ = """([within, tokens]) => {
+    const arcs = [...document.querySelectorAll(`${within} .arcs-layer .arc`)].map((arc) => {
         const point = (length) => arc.getPointAtLength(length);
         const ends = [0, arc.getTotalLength()].map(point);
         const places = ends.map((end) => end.matrixTransform(arc.getScreenCTM()));
@@ -17,14 +17,17 @@ _READ = """(tokens) => {
 }"""
 
 
-def check_arcs(page, tokens, weights, origin, across=0.0):
+def check_arcs(page, tokens, weights, origin, across=0.0, within=""):
     """Check that arcs lead from a token to those of the eight largest weights, as thick as these.
 
     tokens: a selector; origin: the index of the token where the arcs begin, ``across`` of its width
+    within: a selector of the text, where there may be others
     """
-    arcs, boxes = page.tab.evaluate(_READ, tokens)
-    largest = [i for i in np.argsort(-weights, kind="stable")[:8] if weights[i] > 0]
-    assert [thick for thick, *_ in arcs] == pytest.approx(THICK * weights[largest], abs=0.002)
+    arcs, boxes = page.tab.evaluate(_READ, [within, tokens])
+    weights = np.asarray(weights)
+    largest = [i for i in np.argsort(-np.abs(weights), kind="stable")[:8] if weights[i]]
+    thick = THICK * np.abs(weights[largest])
+    assert [width for width, *_ in arcs] == pytest.approx(thick, abs=0.002)
     left, top, right, bottom = boxes[origin]
     begins = left + across * (right - left), {top, bottom}
     for position, (_, (x0, y0), (x, y)) in zip(largest, arcs, strict=True):

@@ -1,6 +1,7 @@
 """The panel Compare texts: why an encoder finds two texts near, in the numbers of ``LLM.near``."""
 
 import httpx
+import numpy as np
 import pytest
 
 from cutaway import LLM
@@ -87,6 +88,12 @@ def test_a_chosen_token_shows_its_shares_with_the_other_text(open_page, server, 
     assert first.nth(2).get_attribute("aria-pressed") == "true"
     titles = [second.nth(i).get_attribute("title") for i in range(len(near.tokens[1]))]
     assert titles == [signed(share) for share in near.shares[2]]
+    page.settle()
+    shares = np.concatenate([np.zeros(len(near.tokens[0])), near.shares[2]])
+    check_arcs(
+        page, "near-panel > .arcs-box button", shares / np.abs(shares).max() / 2, 2,
+        across=0.5, within="near-panel > .arcs-box",
+    )  # fmt: skip
     share = signed(near.of_tokens()[0][2])
     assert f"has {share} of the cosine" in panel.inner_text()
 
@@ -180,14 +187,14 @@ def test_attention_of_a_chosen_token_is_that_of_python(open_page, server, tiny_e
     tokens.nth(3).click()
     page.tab.get_by_text(f"{names[3].strip()} at position 3 reads most from").wait_for()
     assert read_from(tokens) == rounded(second.mean[3])
-    shown = "near-panel section .text button"
-    check_arcs(page, shown, second.mean[3], 3, across=0.5)  # to tokens before it and after it
+    shown = {"tokens": "near-panel section .text button", "origin": 3, "across": 0.5}
+    check_arcs(page, weights=second.mean[3], **shown)  # to tokens before it and after it
     panel.get_by_label("Layer", exact=True).select_option("L1")
     assert read_from(tokens) == rounded(second.weights[1].mean(axis=0)[3])
     panel.get_by_label("Head", exact=True).select_option("H2")
     assert page.tab.get_by_text("Attention weight by position, L1.H2").count() == 1
     assert read_from(tokens) == rounded(second.weights[1, 2, 3])
-    check_arcs(page, shown, second.weights[1, 2, 3], 3, across=0.5)
+    check_arcs(page, weights=second.weights[1, 2, 3], **shown)
     assert page.barriers("near-panel") == []
     assert page.tab.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
 

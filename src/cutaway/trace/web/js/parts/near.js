@@ -2,15 +2,18 @@
  * The panel Compare texts: the model's score of two texts, its shares by token where it is a sum over pairs of tokens, and the
  * score without each word.
  *
- * Tokens are tinted by their shares; once one is chosen, those of the other text by their shares with it. Where there are
+ * Tokens are tinted by their shares; once one is chosen, those of the other text by their shares with it, and arcs lead to the
+ * eight largest of these. Where there are
  * no shares, words are tinted by the change without them. Knows no run. Computes no share: the server does, as LLM.near.
  */
 
 import { heat } from "../figures/catalogue.js";
 import { thousands, withSign } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
+import { MOST_ROWS as MOST_ARCS } from "../figures/inside.js";
 import { sentence } from "../state/session.js";
 import { unescapeName } from "../state/trace.js";
+import { Arcs } from "./arcs.js";
 import { button, el, figure, replace, scale, setAttributes, setText, token } from "./dom.js";
 import { table } from "./inside-tables.js";
 import { TextsAttention } from "./near-attention.js";
@@ -46,6 +49,8 @@ class NearPanel extends View {
   status = el("p", { role: "status" });
   texts = SIDES.map((side) => el("p", { class: "text", role: "group",
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.moves(event, side) }));
+  box = el("div", { class: "arcs-box" }, ...this.texts);
+  arcs = new Arcs();
   readout = el("p", { class: "faint readout", role: "status" });
   legendText = el("span");
   legend = el("p", { class: "legend faint" }, this.legendText, ": 0 ", scale(), " the largest; − is negative");
@@ -61,7 +66,7 @@ class NearPanel extends View {
 
   build() {
     replace(this, ...this.fields.map((field, i) => el("label", {}, this.labels[i] ?? "", field)), el("p", { class: "row" }, this.start),
-      this.status, ...this.texts, this.legend, this.readout, this.figures, this.attention.element);
+      this.status, this.box, this.legend, this.readout, this.figures, this.attention.element);
   }
 
   draw() {
@@ -80,6 +85,7 @@ class NearPanel extends View {
   clear(status) {
     this.nearness = this.choice = null;
     this.attention.clear();
+    this.arcs.show(null);
     setText(this.status, status);
     for (const part of [...this.texts, this.legend, this.readout, this.figures]) part.hidden = true;
   }
@@ -173,6 +179,7 @@ class NearPanel extends View {
     const { nearness, choice } = this;
     if (!nearness) return;
     for (const side of SIDES) this.tintText(side, choice && nearness.shares && choice.side !== side ? this.pairs(choice.side, choice.at) : this.ownShares(side));
+    this.showArcs();
     if (!choice) return setText(this.readout, nearness.shares ? "Choose a token to see its share with each token of the other text." : "Choose a word to see the score without it.");
     const { title, score, texts } = this.words;
     const [sideName, otherName, name] = [texts[choice.side], texts[1 - choice.side], token(unescapeName(this.pieces(choice.side)[choice.at] ?? ""))];
@@ -182,6 +189,21 @@ class NearPanel extends View {
     const top = pairs.indexOf(Math.max(...pairs));
     replace(this.readout, name, ` of the ${sideName} has ${withSign(value, 4)} of the ${score}; most with `,
       token(unescapeName(nearness.tokens[choice.side === 0 ? 1 : 0][top] ?? "")), `: ${withSign(pairs[top] ?? 0, 4)}. The ${otherName} shows its shares with it.`);
+  }
+
+  /** From the chosen token to those of the other text with which it has the largest shares. */
+  showArcs() {
+    const { nearness, choice } = this;
+    const from = choice && nearness?.shares ? this.texts[choice.side]?.children[choice.at] : undefined;
+    if (!choice || !from) return this.arcs.show(null);
+    const pairs = this.pairs(choice.side, choice.at).map((share, at) => ({ share, at }));
+    const most = pairs.filter(({ share }) => share).sort((a, b) => Math.abs(b.share) - Math.abs(a.share)).slice(0, MOST_ARCS);
+    const largest = 2 * Math.abs(most[0]?.share ?? 1);
+    const to = most.flatMap(({ share, at }) => {
+      const element = this.texts[1 - choice.side]?.children[at];
+      return element ? [{ element, share: share / largest }] : [];
+    });
+    this.arcs.show(this.box, from, to, 0.5);
   }
 
   /** @param {number} side @param {number[]} shares of its pieces */
