@@ -44,7 +44,7 @@ class RiverView extends View {
   says = el("p", { class: "says" });
   list = el("ol");
   shownStations = "";
-  pace = paced(() => this.show());
+  pace = paced(this, () => this.show());
   /** @type {Map<string, HTMLInputElement>} of the gates that have a handle, by setting */
   handles = new Map();
   tells = el("span", { class: "tells", "aria-live": "polite" });

@@ -23,6 +23,8 @@ import { View } from "./view.js";
 const NOTHING_YET = "Write something, or open a trace. Each token appears here as it is generated, with the candidates for "
   + "its place: how likely each was, which setting removed it, and which won the draw.";
 
+const MOST_TINTED = 20_000; // tokens of a prompt: an element for each of more holds the page up
+
 class TokenStrip extends View {
   tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
     "aria-label": "The text, token by token" });
@@ -118,8 +120,9 @@ class TokenStrip extends View {
 
   /** @param {Trace} trace its prompt is shown token by token while the text is tinted */
   showPrompt(trace) {
-    this.promptTokens = this.tint.on ? promptTokens(trace) : [];
-    replace(this.prompt, ...(this.tint.on ? insertBreaks(trace, this.promptTokens) : [prompt(trace)]));
+    const isTinted = this.tint.on && trace.head.prompt_token_ids.length <= MOST_TINTED;
+    this.promptTokens = isTinted ? promptTokens(trace) : [];
+    replace(this.prompt, ...(isTinted ? insertBreaks(trace, this.promptTokens) : [prompt(trace)]));
   }
 
   /** @param {Trace} trace tint it while the panel Inside is open */
@@ -132,7 +135,7 @@ class TokenStrip extends View {
       this.tint.forget();
     }
     this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, this.store.insideSelection, (i) =>
-      this.promptTokens[i] ?? this.chips[i - this.promptTokens.length]);
+      this.promptTokens[i] ?? this.chips[i - trace.head.prompt_token_ids.length]);
     this.classList.toggle("tinted", this.tint.on);
     this.tint.element.hidden = !this.tint.on;
     this.legend.hidden = this.tint.on;

@@ -16,7 +16,7 @@ class TimeView extends View {
   parts = el("span", { class: "parts" });
   stairs = button("", () => this.store.set({ panel: "timelines" }), { class: "stairs", "aria-label": "All steps: Timelines" });
   says = el("span", { class: "faint" });
-  pace = paced(() => this.show());
+  pace = paced(this, () => this.show());
 
   build() {
     replace(this, this.bar, this.parts, this.stairs, this.says);

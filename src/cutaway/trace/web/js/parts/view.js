@@ -11,14 +11,39 @@ export class View extends HTMLElement {
   #store;
   /** @type {Session | undefined} */
   #session;
+  /** @type {Set<string>} what cannot be shown now */
+  #unshown = new Set();
+  /** @type {Set<string>} errors that were told */
+  #told = new Set();
+  #apology = Object.assign(document.createElement("p"), { className: "unshown", textContent: "This part of the file cannot be shown." });
 
   /** @param {Store} store @param {Session} session */
   attach(store, session) {
     this.#store = store;
     this.#session = session;
-    store.addEventListener("change", () => this.draw());
+    store.addEventListener("change", () => this.attempt(() => this.draw()));
     this.build();
-    this.draw();
+    this.attempt(() => this.draw());
+  }
+
+  /**
+   * Show something of the part; that a record is not as cutaway writes it is said once, in the part's place.
+   * @param {() => void} show @param {string} [what] of the part: each is tried for itself
+   */
+  attempt(show, what = "all") {
+    try {
+      show();
+      this.#unshown.delete(what);
+    } catch (error) {
+      this.#unshown.add(what);
+      if (!this.#told.has(String(error))) console.error(error);
+      this.#told.add(String(error));
+    }
+    const isUnshown = this.#unshown.size > 0;
+    if (this.#apology.isConnected === isUnshown) return;
+    if (isUnshown) this.prepend(this.#apology);
+    else this.#apology.remove();
+    this.toggleAttribute("data-unshown", isUnshown);
   }
 
   /** Create the elements that stay, once. */
@@ -44,14 +69,14 @@ export class View extends HTMLElement {
 
 /**
  * Figures that change more often than ten times a second cannot be read, and would cost frames.
- * @param {() => void} show @returns {() => void} what shows at once, or a tenth of a second after the last time
+ * @param {View} view @param {() => void} show @returns {() => void} what shows at once, or a tenth of a second after the last time
  */
-export function paced(show) {
+export function paced(view, show) {
   let [shownAt, timer] = [-Infinity, 0];
   const now = () => {
     timer = 0;
     shownAt = performance.now();
-    show();
+    view.attempt(show, "paced");
   };
   return () => {
     const wait = shownAt + 100 - performance.now();

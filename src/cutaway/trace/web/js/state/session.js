@@ -227,6 +227,7 @@ export class Session {
     const parentId = parent && this.opened.get(parent.trace);
     const openedRun = this.store.add(parentId ? { ...run, parent: parentId, at: parent.step } : run);
     this.store.showCanvas(openedRun);
+    if (!run.trace.steps.length && !run.trace.passes.length) this.store.set({ notice: `${file.name} has no step yet: it ends with its head` });
     const hash = await sha256(new Uint8Array(await file.arrayBuffer()));
     this.opened.set(hash, openedRun.id);
     return openedRun;

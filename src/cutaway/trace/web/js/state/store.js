@@ -72,6 +72,7 @@
  */
 
 import { mostUncertain } from "../figures/step-view.js";
+import { KEPT, readAddress } from "./address.js";
 import { currentPanel } from "./panels.js";
 
 /** @type {State} */
@@ -82,12 +83,6 @@ const BEGINNING = {
   seed: "", typing: null, price: null, refusal: null, notice: null, about: null,
   loading: false, locked: false, large: false, arriving: false, sheet: false,
 };
-
-/** The fields that the address keeps. */
-const ADDRESS = /** @type {const} */ ([
-  "run", "step", "candidate", "pass", "other", "panel", "lesson", "inside", "whatIf", "kind", "tools", "mustCall", "draft", "prompt", "messages",
-  "settings", "seed", "typing", "price", "large",
-]);
 
 export class Store extends EventTarget {
   constructor() {
@@ -214,7 +209,7 @@ export class Store extends EventTarget {
     const { recording } = this.state;
     const usual = recording && this.showsRecording
       ? { ...BEGINNING, step: this.state.arriving ? this.state.step : mostUncertain(recording.trace) } : BEGINNING;
-    for (const name of ADDRESS) {
+    for (const name of KEPT) {
       const value = this.state[name];
       const plain = typeof value === "string" ? value : JSON.stringify(value);
       if (JSON.stringify(value) !== JSON.stringify(usual[name])) address.set(name, plain);
@@ -230,28 +225,14 @@ export class Store extends EventTarget {
    * @returns {Kept[]} the runs to generate again; fields that cannot be read are left as they are
    */
   restore(fragment) {
-    const address = new URLSearchParams(fragment);
-    for (const name of ADDRESS) {
-      const text = address.get(name);
-      const value = typeof BEGINNING[name] === "string" ? text : parseJson(text);
-      if (value !== null) Object.assign(this.state, { [name]: value });
-    }
-    this.state.panel = currentPanel(this.state.panel);
-    this.announce();
-    const runs = parseJson(address.get("runs"));
-    return Array.isArray(runs) ? runs : [];
+    const { fields, runs } = readAddress(fragment);
+    this.set(fields);
+    const last = runs.at(-1);
+    if (last && !runs.some(({ id }) => id === this.state.run)) this.set({ run: last.id });
+    return runs;
   }
 }
 
 /** @param {Place} place @returns {Partial<State>} with all that it selects in the panel Inside */
 export const completePlace = ({ inside, panel, ...rest }) =>
   ({ ...rest, ...(panel && { panel: currentPanel(panel) }), ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
-
-/** @param {string | null} text @returns {any} null where it is no JSON */
-function parseJson(text) {
-  try {
-    return JSON.parse(text ?? "null");
-  } catch {
-    return null;
-  }
-}

@@ -151,10 +151,13 @@ export class Trace {
     return this.steps.map((step) => step.text).join("") + (this.end?.text ?? "");
   }
 
-  /** @param {number} id @returns {string} the name of a special token, or the token's text */
+  /** @param {number} id @returns {string} the name of a special token, or the token's text, cut if it is long */
   nameOf(id) {
     const token = this.tokens.get(id);
-    return token ? (token.name ?? decodeBytes(token.bytes)) : `[${id}]`;
+    if (!token) return `[${id}]`;
+    const { bytes, name } = token;
+    const text = name ?? (bytes.length > MOST_OF_NAME ? `${new TextDecoder().decode(bytes.subarray(0, MOST_OF_NAME))} …` : decodeBytes(bytes));
+    return text.length > MOST_OF_NAME ? `${text.slice(0, MOST_OF_NAME)} …` : text;
   }
 
   /** @param {number[]} ids @returns {string} their text, decoded from all bytes together */
@@ -192,6 +195,8 @@ function renameFields(value, path) {
   return Object.fromEntries(Object.entries(value).map(([name, field]) =>
     [names[name] ?? name, renameFields(field, `${path}.${name}`)]));
 }
+
+const MOST_OF_NAME = 1000; // bytes, or characters, of a token; a file may have any
 
 /** A float32 of the file, which has only as many digits as identify it. */
 const single = Math.fround;
