@@ -1,5 +1,5 @@
 /**
- * The panels below the machine. Knows that they are tabs; their list is in state/panels.js.
+ * The panels below the river. Knows that they are tabs; their list is in state/panels.js.
  */
 
 import { el, setText } from "../parts/dom.js";

@@ -4,7 +4,7 @@
  * from its log-probability to its score; and the line of the highest score, which leaves the drawing towards the text.
  */
 
-import { draw } from "./draw.js";
+import { luckMarks } from "./luck.js";
 import { box, group, label, mark, path, picture } from "./marks.js";
 import { bandTitle, fits, layoutOf, n, short, spread } from "./places.js";
 import { counted } from "../figures/river.js";
@@ -32,7 +32,7 @@ export function riverDrawing(river, { width, scale, selected, exit }) {
     group("gates", ...gates.flatMap((gate, i) => gateMarks(gate, i, layout))),
     group("names", ...namesOf(river, stacks, layout)),
     group("ends", ...endsOf(river, stacks, layout)),
-    ...draw(river, stacks, layout, exit));
+    ...luckMarks(river, stacks, layout, exit));
 }
 
 // -- the flow -------------------------------------------------------------------------------------

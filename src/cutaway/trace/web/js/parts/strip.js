@@ -1,5 +1,5 @@
 /**
- * The token strip, the page's river: the tokens of the text as it is written, the background of each its surprise, or
+ * The token strip: the tokens of the text as it is written, the background of each its surprise, or
  * what the panel Inside tints it by. Where the run has branches, their texts are a map (map.js).
  */
 

@@ -14,7 +14,7 @@ import { bandTitle, n, short, spread } from "./places.js";
 const FARTHEST = 12; // nats below the highest score: the axis ends there at the latest
 
 /** @param {River} river @param {(Stack | null)[]} stacks @param {Layout} layout @param {number | null} exit @returns {Mark[]} */
-export function draw(river, stacks, layout, exit) {
+export function luckMarks(river, stacks, layout, exit) {
   const { top, deep, scale, luck, goal } = layout;
   const stack = stacks.at(-1) ?? [];
   const racers = river.bands.flatMap((band, i) => {
