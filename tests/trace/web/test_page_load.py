@@ -68,10 +68,18 @@ new PerformanceObserver((list) => shifts.push(...list.getEntries().map(({ value 
   .observe({ type: "layout-shift", buffered: true });"""
 
 
-@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=["window", "phone"])
-def test_nothing_moves_while_it_loads(open_page, tiny_server, size):
-    page = open_page(tiny_server.url, *size)
+def shifts(page):
+    """The sum of layout shifts until the run is shown."""
     page.context.add_init_script(SHIFTS)
     page.wait_for_runs()
     page.settle()
-    assert sum(page.tab.evaluate("shifts")) < 0.05
+    return sum(page.tab.evaluate("shifts"))
+
+
+@pytest.mark.parametrize("size", [(1400, 900), (390, 844)], ids=["window", "phone"])
+def test_nothing_moves_while_it_loads(open_page, tiny_server, size):
+    assert shifts(open_page(tiny_server.url, *size)) < 0.05
+
+
+def test_nothing_moves_while_an_exported_page_loads(open_page, hosted, toy_folder):
+    assert shifts(open_page(hosted(toy_folder))) < 0.05
