@@ -1,6 +1,12 @@
 """The text on arrival, its ghosts, its end and its branches, in a browser."""
 
+import gzip
+import json
+from importlib.resources import files
+
 import pytest
+
+_WEB = files("cutaway.trace.web")
 
 ARRIVING = "token-strip.arriving"
 UNCERTAIN = 23
@@ -232,3 +238,50 @@ def test_any_other_run_is_compared(open_page, tiny_server):
     page.settle()
     assert "The prompts differ" in page.tab.locator("run-compare").inner_text()
     assert page.tab.locator("token-strip .row-of.apart").count() >= 2
+
+
+# -- for those who hear the page, and for long texts -----------------------------------------------
+
+
+def test_arrow_keys_are_heard_in_one_sentence(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.wait_for_runs()
+    page.settle()
+    heard = page.tab.locator("key-help [role=status]")
+    assert heard.inner_text() == ""
+    page.press("ArrowLeft", "ArrowRight")
+    assert heard.inner_text() == "Step 23 of 48: choose, 0.1%, rank 104; make was likelier"
+    page.press("ArrowDown")
+    assert heard.inner_text() == "see, 5.8%, rank 2, 7.5% after the chain"
+    page.press("ArrowUp")
+    assert heard.inner_text().startswith("make, 25.7%, rank 1")
+
+
+def test_a_text_of_many_frames_is_whole(open_page, tiny_server, recorded_text, tmp_path):
+    path = tmp_path / "long.jsonl"
+    path.write_text(recorded_text(1100))
+    page = open_page(tiny_server.url)
+    page.tab.locator("input[type=file]").set_input_files(path)
+    page.tab.wait_for_function(
+        "() => document.querySelectorAll('token-strip .chip').length === 1100"
+    )
+    page.press("End")
+    page.settle()
+    assert page.step == 1099
+    assert page.tab.locator("token-strip .chunk").count() >= 5
+    assert page.tab.locator("#notice").inner_text() == ""
+
+
+@pytest.fixture
+def recorded_text():
+    """The package's recording, its steps repeated up to a number."""
+    lines = gzip.decompress(_WEB.joinpath("first-run.jsonl.gz").read_bytes()).decode().splitlines()
+    records = [json.loads(line) for line in lines]
+    steps = [record for record in records if record["kind"] == "step"]
+
+    def text(count):
+        before = [record for record in records if record["kind"] in ("head", "tok")]
+        more = [{**steps[i % (len(steps) - 1)], "index": i} for i in range(count)]
+        return "".join(json.dumps(record) + "\n" for record in [*before, *more])
+
+    return text

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { falling, sizeOf } from "../../../../src/cutaway/trace/web/js/drawings/arrival.js";
-import { answer, question, rivals, wanted } from "../../../../src/cutaway/trace/web/js/figures/rivals.js";
+import { answer, candidateSentence, question, rivals, stepSentence, wanted } from "../../../../src/cutaway/trace/web/js/figures/rivals.js";
 import { opened, recording } from "./runs.mjs";
 
 const words = (mark) => mark.children.map(({ attributes, children }) => [children[0], attributes["font-size"], attributes.class]);
@@ -52,4 +52,14 @@ test("a ghost is the likeliest token of a step of more than 4 bits", () => {
   const { id, name, share } = wanted(trace, trace.steps[23]);
   assert.deepEqual([id, name], [trace.steps[23].candidates[0].id, " make"]);
   assert.ok(Math.abs(share - 0.257) < 1e-3);
+});
+
+test("a step and a candidate in a sentence", () => {
+  const trace = recording();
+  const step = trace.steps[23];
+  assert.equal(stepSentence(trace, step), "Step 23 of 48: choose, 0.1%, rank 104; make was likelier");
+  assert.equal(stepSentence(trace, trace.steps[0]), "Step 0 of 48: the, 30.4%, rank 1");
+  assert.equal(candidateSentence(trace, step, step.candidates[1]), "see, 5.8%, rank 2, 7.5% after the chain");
+  const end = step.candidates.find(({ id }) => id === trace.head.end_ids[0]);
+  assert.match(candidateSentence(trace, step, end), /, removed by top-p 0\.95$/);
 });

@@ -3,7 +3,7 @@
  * no document.
  */
 
-import { bits, percent, probability, wordOf } from "./numbers.js";
+import { bits, percent, probability, stageLabel, wordOf } from "./numbers.js";
 import { score } from "./endings.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
@@ -57,3 +57,19 @@ export function answer(trace, step) {
 
 /** @param {number} value @returns {string} */
 const signed = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
+
+/** @param {Trace} trace @param {Step} step @returns {string} the step in one sentence, for those who hear the page */
+export function stepSentence(trace, step) {
+  const likelier = step.candidates.find(({ rank }) => rank === 1);
+  const other = likelier && likelier.id !== step.token_id ? `; ${wordOf(trace.nameOf(likelier.id))} was likelier` : "";
+  return `Step ${step.index} of ${trace.steps.length - 1}: ${wordOf(trace.nameOf(step.token_id))}, `
+    + `${percent(probability(step.logprob))}, rank ${step.rank}${other}`;
+}
+
+/** @param {Trace} trace @param {Step} step @param {Candidate} candidate @returns {string} */
+export function candidateSentence(trace, step, candidate) {
+  const stage = candidate.removed_by === null ? undefined : trace.head.chain[candidate.removed_by];
+  const fate = stage ? `removed by ${stageLabel(stage)}` : `${percent(shareOf(candidate))} after the chain`;
+  return `${wordOf(trace.nameOf(candidate.id))}, ${percent(probability(candidate.logit - step.log_sum_exp))}, rank ${candidate.rank}, ${fate}`
+    + `${candidate.id === step.token_id ? "; the text's token" : ""}`;
+}

@@ -2,8 +2,9 @@
  * The keys of the page, and the help: how to read the page, and the keys. In a field, letters are text.
  */
 
-import { button, el, replace } from "./dom.js";
+import { button, el, replace, setText } from "./dom.js";
 import { endMoment } from "../figures/endings.js";
+import { candidateSentence, stepSentence } from "../figures/rivals.js";
 import { isUncertain } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step, Trace } from "../state/trace.js" */
@@ -46,6 +47,7 @@ const SEARCHES = {
 
 class KeyHelp extends View {
   dialog = el("dialog", { "aria-label": "Help" });
+  heard = el("p", { class: "visually-hidden", role: "status" }); // what a key has selected
   reference = el("p", {}, "For programs, this server's endpoints: ", el("a", { href: "openapi.json" }, "openapi.json"), ".");
 
   build() {
@@ -56,7 +58,7 @@ class KeyHelp extends View {
           table(WORDS.map(([word, meaning]) => [el("b", {}, word), meaning])), this.reference),
         el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, meaning]) => [el("kbd", {}, keys), meaning])))),
       button("Close", () => this.dialog.close(), { class: "primary" }));
-    replace(this, this.dialog);
+    replace(this, this.dialog, this.heard);
     document.addEventListener("keydown", (event) => this.handleKey(event));
   }
 
@@ -73,6 +75,7 @@ class KeyHelp extends View {
     if (event.key === "Escape") this.stop();
     else if (!writes && !presses && this.act(event.key, event.shiftKey)) {
       event.preventDefault();
+      this.tell(event.key);
       if (on.closest?.("button, a")) strip()?.focus({ preventScroll: true }); // so that Enter does not press the button
     }
   }
@@ -96,6 +99,14 @@ class KeyHelp extends View {
     else if (key.toLowerCase() in SEARCHES) this.search(key);
     else return false;
     return true;
+  }
+
+  /** @param {string} key tell the step that it selected, or the candidate, in a sentence */
+  tell(key) {
+    const { run, state } = this.store;
+    const step = run?.trace.steps[state.step];
+    const candidate = key === "ArrowUp" || key === "ArrowDown" ? step?.candidates[state.candidate] : undefined;
+    if (run && step) setText(this.heard, candidate ? candidateSentence(run.trace, step, candidate) : stepSentence(run.trace, step));
   }
 
   stop() {

@@ -105,15 +105,17 @@ class TokenStrip extends View {
     if (run && this.lines.length) this.showPrompt(run.trace);
   }
 
-  /** Append the new tokens of each line. */
+  /** Append the new tokens of each line; of a long text some in each frame. */
   grow() {
     const { runs } = this.store.state;
     for (const { run, chips } of this.lines) {
-      for (const step of run.trace.steps.slice(chips.length)) {
+      for (const step of run.trace.steps.slice(chips.length, chips.length + MOST)) {
         chips.push(chip(run.trace, step, inherits(runs, run, step.index), chips === this.chips));
       }
     }
-    this.map?.grow(runs);
+    const whole = this.lines.every(({ run, chips }) => chips.length === run.trace.steps.length);
+    if (whole) this.map?.grow(runs);
+    else this.store.announce();
     const [line] = this.lines;
     if (this.flow && line) this.flow.take(line.run.trace, line.chips, this.flow.end, line.chips.length);
   }
@@ -166,6 +168,9 @@ class TokenStrip extends View {
     if (run && rival) this.session.fork(run, step, rival.id);
   }
 }
+
+/** Tokens that a frame appends. */
+const MOST = 500;
 
 /** Pixels to keep between the selected token and the edge. */
 const AIR = 8;

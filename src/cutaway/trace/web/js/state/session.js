@@ -6,6 +6,7 @@
 
 import { labelOf } from "../figures/catalogue.js";
 import { short } from "../figures/numbers.js";
+import { seriesOf } from "../figures/series.js";
 import { mostUncertain } from "../figures/step-view.js";
 import { ApiError, records } from "./api.js";
 import { hear } from "./conversation.js";
@@ -209,6 +210,19 @@ export class Session {
     for (const file of files) await this.open(file);
   }
 
+  /** @param {File} file @returns {Promise<Trace>} a long one in slices, with its figures, while a notice says how far it is */
+  async read(file) {
+    let told = "";
+    const trace = await Trace.read(await readFile(file), (share, growing) => {
+      seriesOf(growing);
+      told = `reading ${file.name}: ${Math.floor(100 * share)}%`;
+      this.store.set({ notice: told });
+      return new Promise((done) => setTimeout(done));
+    });
+    if (this.store.state.notice === told) this.store.set({ notice: null });
+    return trace;
+  }
+
   /**
    * A fork becomes a child of its parent if that was opened before.
    * @param {File} file @returns {Promise<Run | null>} null: it is not a trace, and a notice says why
@@ -218,7 +232,7 @@ export class Session {
     const run = { trace: new Trace(), request: null, parent: null, at: 0, live: false,
       name: file.name, error: null };
     try {
-      run.trace = Trace.parse(await readFile(file));
+      run.trace = await this.read(file);
     } catch (error) {
       this.store.set({ notice: `${file.name}: ${sentence(error)}` });
       return null;

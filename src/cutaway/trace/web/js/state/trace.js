@@ -43,6 +43,8 @@ import { format } from "../figures/catalogue.js";
 /** What is wrong with a file, in a sentence. */
 export class TraceError extends Error {}
 
+const SLICE = 20; // milliseconds in which the page does not answer
+
 export class Trace {
   constructor() {
     this.version = format.version; // of the format
@@ -56,15 +58,43 @@ export class Trace {
     this.end = null;
     /** @type {string[]} the lines of the file, unchanged */
     this.lines = [];
-    /** @type {Map<number, {bytes: Uint8Array, name: string | null}>} */
+    /** @type {Map<number, {bytes: Uint8Array, name: string | null, shown?: string}>} `shown`: as a text, once it was asked for */
     this.tokens = new Map();
   }
 
   /** @param {string} file its text @returns {Trace} */
   static parse(file) {
+    const reading = Trace.lineByLine(file);
+    let line = reading.next();
+    while (!line.done) line = reading.next();
+    return line.value;
+  }
+
+  /**
+   * As `parse`, in slices, so that the page answers meanwhile.
+   * @param {string} file its text @param {(share: number, trace: Trace) => Promise<void>} pause after a slice: how much was read
+   * @returns {Promise<Trace>}
+   */
+  static async read(file, pause) {
     const trace = new Trace();
-    const whole = file.slice(0, file.lastIndexOf("\n") + 1); // the last line of an aborted run may be incomplete
-    whole.split("\n").slice(0, -1).forEach((line, i) => trace.takeLine(line, i + 1));
+    const reading = Trace.lineByLine(file, trace);
+    for (let began = performance.now(), line = reading.next(); !line.done; line = reading.next()) {
+      if (performance.now() - began < SLICE) continue;
+      await pause(line.value, trace);
+      began = performance.now();
+    }
+    return trace;
+  }
+
+  /** @param {string} file @param {Trace} [trace] that takes the lines @returns {Generator<number, Trace, void>} after each line, which share of the file was read */
+  static *lineByLine(file, trace = new Trace()) {
+    const end = file.lastIndexOf("\n") + 1; // the last line of an aborted run may be incomplete
+    for (let from = 0, number = 1; from < end; number++) {
+      const to = file.indexOf("\n", from);
+      trace.takeLine(file.slice(from, to), number);
+      from = to + 1;
+      yield from / end;
+    }
     if (!trace.known) throw new TraceError("this is not a trace: it has no complete line");
     return trace;
   }
@@ -155,9 +185,7 @@ export class Trace {
   nameOf(id) {
     const token = this.tokens.get(id);
     if (!token) return `[${id}]`;
-    const { bytes, name } = token;
-    const text = name ?? (bytes.length > MOST_OF_NAME ? `${new TextDecoder().decode(bytes.subarray(0, MOST_OF_NAME))} …` : decodeBytes(bytes));
-    return text.length > MOST_OF_NAME ? `${text.slice(0, MOST_OF_NAME)} …` : text;
+    return (token.shown ??= nameFrom(token));
   }
 
   /** @param {number[]} ids @returns {string} their text, decoded from all bytes together */
@@ -221,6 +249,12 @@ function bytesOf(record) {
 /** @param {string} name of a token, in which Python writes invisible bytes as <0x0A> @returns {string} with these bytes decoded */
 export const unescapeName = (name) => name.replaceAll(/(?:<0x[0-9A-F]{2}>)+/g, (all) =>
   decodeBytes(bytesOf({ hex: all.replaceAll(/<0x|>/g, "") })));
+
+/** @param {{bytes: Uint8Array, name: string | null}} token @returns {string} its name or text, of which a very long one is cut */
+function nameFrom({ bytes, name }) {
+  const text = name ?? (bytes.length > MOST_OF_NAME ? `${new TextDecoder().decode(bytes.subarray(0, MOST_OF_NAME))} …` : decodeBytes(bytes));
+  return text.length > MOST_OF_NAME ? `${text.slice(0, MOST_OF_NAME)} …` : text;
+}
 
 /** @param {Uint8Array} bytes @returns {string} with \xe4 for each byte if they are not valid UTF-8 */
 function decodeBytes(bytes) {
