@@ -136,6 +136,14 @@ test("where no layer attends, attribution tints the text", () => {
   assert.match(figures.stateSentence(none), /^No layer of this model attends: each keeps a state\./);
 });
 
+test("in a place too narrow for them drawings are scaled down", () => {
+  const room = { width: 40, type: 1.5 };
+  const rows = [{ layer: -1, name: "n", probability: 0.5, ours: false, rank: 7, draws: null, same: false }];
+  const narrow = [tower(rows, "ours", { ...room, pitch: 20 }, ""), ...[null, [0, 1]].map((head) => attentionDrawing(figures.attention(inside, head), tokenAt, room, ""))];
+  const sizes = narrow.flatMap((drawing) => all(drawing, "rect", "hit").concat(all(drawing, "rect", "measured")).map(({ attributes }) => attributes.width));
+  assert.ok(sizes.length > 16 && sizes.every((width) => width >= 0), String(sizes));
+});
+
 test("a band for each layer with a state, as opaque as its tokens' shares", () => {
   const layers = figures.stateLayers(inside);
   assert.deepEqual(layers.map(({ layer }) => layer), inside.value("kept") ?? []);

@@ -6,7 +6,7 @@
 
 import { percent, thousands, withSign } from "../figures/numbers.js";
 import { box, group, label, mark, path, picture } from "./marks.js";
-import { cut } from "./tower.js";
+import { LEAST, cut } from "./tower.js";
 /** @import { Attended, Attention } from "../figures/attention.js" */
 /** @import { Mark } from "./marks.js" */
 
@@ -20,7 +20,8 @@ const CHARACTER = 6.4;
  * @param {Attention} attention @param {(position: number) => string} tokenAt @param {Room} room @param {string} sentence
  * @returns {Mark}
  */
-export function attentionDrawing({ rows, whole, other }, tokenAt, { width, type }, sentence) {
+export function attentionDrawing({ rows, whole, other }, tokenAt, { width: room, type }, sentence) {
+  const width = Math.max(room, LEAST * type);
   const scored = whole !== null;
   const [top, pitch, left] = [HEAD * type, PITCH * type, (NO + TOKEN) * type];
   const strip = scored && rows.some(({ terms }) => terms.length) ? width - left - (SCORE + SHARE + 2 * AIR) * type : 0;

@@ -6,6 +6,7 @@
 
 import { heat } from "../figures/catalogue.js";
 import { percent, thousands } from "../figures/numbers.js";
+import { LEAST } from "./tower.js";
 import { group, label, mark, path, picture } from "./marks.js";
 /** @import { StateLayer } from "../figures/attention.js" */
 /** @import { Mark } from "./marks.js" */
@@ -16,7 +17,8 @@ const [LEFT, HEAD, PITCH] = [38, 18, 14]; // pixels, in type of the usual size
  * @param {StateLayer[]} layers @param {(position: number) => string} tokenAt @param {{width: number, type: number}} room
  * @param {string} sentence @returns {Mark}
  */
-export function bands(layers, tokenAt, { width, type }, sentence) {
+export function bands(layers, tokenAt, { width: room, type }, sentence) {
+  const width = Math.max(room, LEAST * type);
   const [left, top, pitch] = [LEFT * type, HEAD * type, PITCH * type];
   const count = layers[0]?.keeps.length ?? 0;
   const each = (width - left) / Math.max(count, 1);

@@ -19,6 +19,8 @@ import { box, group, label, mark, path, picture } from "./marks.js";
 
 /** Pixels above the first row, for headings, in type of the usual size. */
 export const HEAD = 18;
+/** Pixels of the narrowest drawing; in a narrower place it is scaled down. */
+export const LEAST = 260;
 const CHARACTER = 6.4; // pixels of a character of a token
 const COLUMNS = { layer: 38, p: 44, luck: 14, rank: 44 }; // pixels, in type of the usual size; the rest is shared
 
@@ -29,7 +31,8 @@ export const pitchOf = (rows, type) => Math.max(10 * type, Math.min(20 * type, 3
  * @param {TowerRow[]} rows the lowest first @param {string} token the step's @param {Room} room @param {string} sentence
  * @returns {Mark}
  */
-export function tower(rows, token, { width, pitch, type }, sentence) {
+export function tower(rows, token, { width: room, pitch, type }, sentence) {
+  const width = Math.max(room, LEAST * type);
   const top = HEAD * type;
   const rest = width - (COLUMNS.layer + COLUMNS.p + COLUMNS.luck + COLUMNS.rank) * type;
   const cell = { x: COLUMNS.layer * type, width: Math.round(rest * 0.45) };
