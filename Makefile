@@ -14,7 +14,8 @@ lint: types
 
 # The page's modules are plain JavaScript; TypeScript reads the types in their comments.
 types:
-	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p tsconfig.json; \
+	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 --package @webgpu/types@0.1.64 -c \
+	'tsc -p tsconfig.json --typeRoots "$$(dirname "$$(command -v tsc)")/.." --types @webgpu/types'; \
 	else echo "no npx: the types of the page are not checked"; fi
 
 # Speed beside the machine's limit, what the KV cache buys, many texts at once, in process and

@@ -15,11 +15,11 @@ cutaway.compute.backends.gpu.record); the answers are NumPy's, the hashes the cp
 import json
 import shutil
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cutaway._version import __version__
 from cutaway.base import _native
@@ -30,7 +30,7 @@ from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.check import batches as batches_of
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.memory import make_memory
-from cutaway.compute.backends.gpu.record import PaperDevice, recording
+from cutaway.compute.backends.gpu.record import PaperDevice, probe_recording, recording
 from cutaway.compute.backends.gpu.run import DeviceRunner
 from cutaway.compute.backends.gpu.weights import DeviceWeights, PackedMatrix, PanelRange
 from cutaway.compute.backends.layout import KV_BLOCK
@@ -43,6 +43,7 @@ from cutaway.compute.model import Graph
 from script import parser_of
 
 KIT = Path(__file__).parent / "kit"
+PAGE = files("cutaway.trace.web") / "js/local/gpu"
 CONTEXT = 512
 COLUMNS, OUTPUTS, ROWS = 4096, 16_384, 512  # of the matrix that is timed
 
@@ -83,25 +84,6 @@ def _runner(device: Any, weights: DeviceWeights, plan: Any, graph: Any) -> Devic
     memory = make_memory(device, plan, "f16", blocks, graph)
     program = compile_plan(plan, weights, memory, "f16", Bounds(0, 0, CONTEXT, blocks))
     return DeviceRunner(device, program, [])
-
-
-def write_probe(out: Path) -> None:
-    """Record the probe of single operations, with NumPy's answers."""
-    device: Any = PaperDevice()
-    probe.examine(device)
-    recorded = recording([], device.steps, shaders.FUSED)
-    triples = probe.all_triples()
-    data = bytearray(recorded.data)
-
-    def put(array: NDArray[Any]) -> tuple[int, int]:
-        data.extend(array.tobytes())
-        return len(data) - array.nbytes, array.nbytes
-
-    for step, operation in zip(recorded.document["steps"], probe.OPERATIONS, strict=True):
-        right, kinds = probe.answers(operation, triples)
-        step["name"], step["right"], step["kinds"] = operation.name, put(right), put(kinds)
-        step["ignores_sign"] = operation.name == "round"
-    recorded._replace(data=bytes(data)).write(out, "probe")
 
 
 def write_times(out: Path) -> None:
@@ -149,8 +131,10 @@ def _rows_apart(count: int) -> Batch:
 def write_kit(out: Path, model: str = "toy-writer", steps: int | None = None) -> None:
     """Write the folder; steps: only the first few of the model's."""
     shutil.copytree(KIT, out, dirs_exist_ok=True)
+    for name in ("recording.js", "probe.js"):
+        (out / name).write_bytes((PAGE / name).read_bytes())
     (out / "kit.json").write_text(json.dumps({"cutaway": __version__}), encoding="utf-8")
-    write_probe(out)
+    probe_recording(probe.PER_KIND, shaders.FUSED).write(out, "probe")
     write_model(out, model, steps)
     write_times(out)
 

@@ -1,6 +1,6 @@
 """Replays a recording on a device, with numpy and wgpu alone; cutaway's record.py says what it has.
 
-The same is gpu-replay.js in a browser.
+The same is recording.js in a browser.
 """
 
 import json
@@ -24,9 +24,10 @@ class Replay:
         self.document = json.loads(path.with_suffix(".json").read_text("utf-8"))
         self._data = np.fromfile(path.with_suffix(".bin"), np.uint8)
         self._layout = self._bind_group_layout()
+        texts = [*self.document["texts"], self.document["fused"][fused]]  # whose piece is -1
         self._pipelines = [
-            self._pipeline(before + self.document["fused"][fused] + after)
-            for _, before, after in self.document["pipelines"]
+            self._pipeline("const FLUSHES = false;\n" + "".join(texts[piece] for piece in pieces))
+            for _, pieces in self.document["pipelines"]
         ]
         self._buffers = [
             self._buffer(nbytes, is_uniform, content, fill)

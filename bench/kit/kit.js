@@ -1,5 +1,6 @@
 // Tries a browser's GPU: arithmetic, a model's bits, times. What run.py does on all of a machine's adapters.
-import { Replay } from "./gpu-replay.js";
+import { examine as findingsOf } from "./probe.js";
+import { Recording } from "./recording.js";
 
 const WAYS = new URLSearchParams(location.search).get("fused")?.split(",") ?? ["native", "int"]; // browsers have no f64
 const FILL = 0x2c2c2c2c; // of a matrix that is timed: small numbers, whatever they mean
@@ -9,61 +10,60 @@ function print(line) {
   document.querySelector("pre").append(`${line}\n`);
 }
 
-const words = (bytes) => new Uint32Array(bytes.slice().buffer);
 const hex = (buffer) => [...new Uint8Array(buffer)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** A recording of the kit: its document, and its bytes. */
+async function load(name) {
+  const [description, data] = await Promise.all([
+    fetch(`${name}.json`).then((answer) => answer.json()), fetch(`${name}.bin`).then((answer) => answer.arrayBuffer()),
+  ]);
+  return [description, new Uint8Array(data)];
+}
+
+async function open(device, name, fused, fill = 0) {
+  const recording = new Recording(device, ...(await load(name)));
+  await recording.prepare(fused, false, fill);
+  return recording;
+}
 
 /** Prints of each operation how many results differ; whether none does that has no denormal. */
 async function examine(device, fused) {
-  const replay = await Replay.load(device, "probe", fused);
-  let isRight = true, flushes = false;
-  for (const step of replay.steps) {
-    replay.run(step);
-    const results = words(await replay.read(step));
-    const right = words(replay.bytes(step.right));
-    const kinds = replay.bytes(step.kinds); // 0: not asked; 2: with a denormal
-    let asked = 0, wrong = 0, normal = 0;
-    for (let i = 0; i < results.length; i++) {
-      if (!kinds[i]) continue;
-      asked += 1;
-      if (results[i] === right[i] || (step.ignores_sign && !((results[i] | right[i]) & 0x7fffffff))) continue;
-      wrong += 1;
-      normal += kinds[i] === 1 ? 1 : 0;
-    }
-    if (normal) isRight = false;
-    if (wrong > normal) flushes = true;
-    print(`    ${step.name.padEnd(16)} ${wrong ? `${wrong} of ${asked} differ, ${normal} of them without denormals` : "equal"}`);
+  const findings = await findingsOf(device, ...(await load("probe")), fused);
+  for (const { name, asked, wrong, normal } of findings) {
+    print(`    ${name.padEnd(16)} ${wrong ? `${wrong} of ${asked} differ, ${normal} of them without denormals` : "equal"}`);
   }
-  if (isRight && flushes) print("    denormals are flushed");
+  const isRight = findings.every(({ normal }) => !normal);
+  if (isRight && findings.some(({ wrong }) => wrong)) print("    denormals are flushed");
   return isRight;
 }
 
 /** Prints which of the model's steps have the CPU's logits; whether all have. */
 async function compare(device, fused) {
-  const replay = await Replay.load(device, "model", fused);
+  const replay = await open(device, "model", fused);
   const others = [];
-  for (const step of replay.steps) {
+  for (const step of replay.document.steps) {
     replay.run(step);
-    const hash = hex(await crypto.subtle.digest("SHA-256", await replay.read(step)));
+    const hash = hex(await crypto.subtle.digest("SHA-256", await replay.read(step.read)));
     if (hash !== step.sha256) others.push(step.name);
   }
-  print(`    model: ${replay.steps.length - others.length} of ${replay.steps.length} steps have the CPU's bits` + others.map((name) => `; not ${name}`).join(""));
+  print(`    model: ${replay.document.steps.length - others.length} of ${replay.document.steps.length} steps have the CPU's bits` + others.map((name) => `; not ${name}`).join(""));
   return !others.length;
 }
 
 /** Prints what a dispatch costs, and how fast one matrix is read and multiplied. */
 async function time(device, fused) {
-  const replay = await Replay.load(device, "times", fused, FILL);
+  const replay = await open(device, "times", fused, FILL);
   const least = async (step, launches) => {
     const seconds = [];
     for (let i = 0; i < 4; i++) {
       const started = performance.now();
       replay.run(step, launches);
-      await replay.read(step, 4);
+      await replay.read([...step.read.slice(0, 2), 4]);
       seconds.push((performance.now() - started) / 1e3);
     }
     return Math.min(...seconds);
   };
-  const [many, one] = replay.steps;
+  const [many, one] = replay.document.steps;
   const tiny = one.launches[1];
   const idle = await least(one, [tiny]);
   print(`    submit and read back ${(idle * 1e3).toFixed(2)} ms; a dispatch ${((await least(one, Array(1001).fill(tiny)) - idle) * 1e3).toFixed(2)} µs`);

@@ -19,6 +19,7 @@ struct Model {
   std::shared_ptr<Pool> pool;
   std::vector<std::unique_ptr<Plan>> plans;  // the model's; beside it one whose tensors can be read, and the head
   std::vector<int32_t> table;  // the text's KV blocks, in order
+  std::vector<Angles> rotations;  // whose cosines a GPU reads
 };
 
 Model model;
@@ -104,6 +105,24 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
 // What thread `id`, from 1 on, does; it does not return.
 EXPORT(work)(int id) -> void { model.pool->work(id, 0); }
 
+// A rotation (frequencies, whether it rotates halves, factor, growth, period, offset); returns its number.
+EXPORT(rotation)(const double* numbers, size_t count) -> int {
+  Reader r(numbers, count);
+  r.expect(6);
+  Rotation rotation{r.doubles(), r.boolean(), (float)r.number(), r.number(), r.integer(), r.integer()};
+  model.rotations.emplace_back(std::move(rotation));
+  return (int)model.rotations.size() - 1;
+}
+
+// The cosine and sine of each pair at positions first … first + rows - 1: (rows, 2 * pairs). Returns how many floats.
+EXPORT(angles)(int rotation, int first, int rows, float* out) -> size_t {
+  Angles& angles = model.rotations.at((size_t)rotation);
+  const size_t floats = (size_t)rows * 2 * angles.rotation().frequencies.size();
+  angles.reach(first + rows - 1);
+  std::copy_n(angles.row(first), floats, out);
+  return floats;
+}
+
 EXPORT(vocabulary)() -> int { return model.plans[0]->vocab(); }
 
 // The text's tokens from position `first` on, by one of the plans. Logits of the last one, (vocabulary), until the next run.
@@ -156,7 +175,7 @@ EXPORT(state)(int block) -> const uint8_t* {
 // The chain, see there; seed and place (upper, lower halves), the ids written so far, how many candidates to note, ids to
 // track, the forced id (a list of one, or none). The result: status; ids chosen and drawn; how many survived; the hash of
 // the logits; then what was observed, see write_observed; `result_length` says how many numbers.
-EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const double* {
+EXPORT(draw)(const float* logits, size_t vocabulary, const double* numbers, size_t count) -> const double* {
   Reader r(numbers, count);
   const Chain chain = read_chain(r);
   const uint64_t seed = r.uint64(), place = r.uint64();
@@ -165,7 +184,7 @@ EXPORT(draw)(const float* logits, const double* numbers, size_t count) -> const 
   row.observe = Observe{(size_t)r.integer(), {}, true, false};
   for (int64_t id : r.ids()) row.observe->track.push_back((uint32_t)id);
   for (int64_t id : r.ids()) row.forced = (uint32_t)id;
-  const Drawn draw = sample_row(*model.plans[0]->kernels, logits, (size_t)model.plans[0]->vocab(), row);
+  const Drawn draw = sample_row(*choose_kernels(""), logits, vocabulary, row);
   result.clear();
   result.put((double)draw.status), result.put(draw.token_id), result.put(draw.sampled_id);
   result.put((double)draw.survivors), result.uint64(draw.logits_hash);

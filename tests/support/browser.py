@@ -20,6 +20,19 @@ DEADLINE_MS = 60_000  # enough on a busy machine
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_tokens": 24}
 LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
+RUNS = """async (asked) => {
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
+  const said = [];
+  for (const one of asked) {
+    const request = { kind: "completion", messages: [], forced: [], ...one };
+    let last;
+    const { signal } = new AbortController();
+    for await (const records of api.records(request, signal)) last = records.at(-1);
+    said.push(last.fingerprint);
+  }
+  return said;
+}"""
+"""Asks the page's own requests for texts, and returns their fingerprints."""
 
 
 class Page:
@@ -147,9 +160,9 @@ class Page:
         return self.tab.evaluate("() => location.hash.slice(1)")
 
 
-def wait_for_model(page):
+def wait_for_model(page, timeout=90_000):
     """Wait until the model of a page without a server answers, even on a busy machine."""
-    page.tab.set_default_timeout(90_000)
+    page.tab.set_default_timeout(timeout)
     page.tab.get_by_text("SmolLM2").last.wait_for()
     page.tab.evaluate(
         "async () => (await import(document.querySelector('script[src]').src))"

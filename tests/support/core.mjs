@@ -12,7 +12,8 @@ const fill = async (to) => {
   for (let at = 0; at < to.length; ) at += (await file.read(to, at, Math.min(1 << 24, to.length - at), at)).bytesRead;
   await file.close();
 };
-const core = await Core.load(await WebAssembly.compile(await readFile(wasm)), plan, fill);
+const core = await Core.open(await WebAssembly.compile(await readFile(wasm)));
+await core.build(plan, fill);
 
 function text({ prompt, greedy, stages, history, seed, candidates, tracked, tokens }) {
   const chain = { greedy, stages, history, prompt: history ? prompt : [] };

@@ -32,7 +32,7 @@ def write_page(path, folder):
     folder.mkdir()
     model = LoadedModel(path, Setup(), weights=False, progress=False)
     with model.open_file() as file:
-        plan, _ = write_plan(model.graph, file, folder / "weights.bin", CONTEXT)
+        plan, *_ = write_plan(model.graph, file, folder / "weights.bin", CONTEXT)
     size = (folder / "weights.bin").stat().st_size
     (folder / "plan.json").write_text(json.dumps(plan._asdict() | {"bytes": size}))
     return folder

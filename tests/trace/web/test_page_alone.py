@@ -14,7 +14,7 @@ from cutaway.errors import InputError
 from cutaway.features.page.folder import document, write_page_folder
 from cutaway.trace import Trace
 from cutaway.trace.web.bundle import ALONE, page_files
-from support.browser import wait_for_model
+from support.browser import RUNS, wait_for_model
 from support.inside_files import check_same, make_request
 from support.many_scripts import lines
 from support.page_modules import run_node
@@ -29,18 +29,6 @@ PROBE_SAYS_NO = (  # a module: probe of one integer is 0
     *b"\0asm\1\0\0\0", 1, 6, 1, 0x60, 1, 0x7F, 1, 0x7F, 3, 2, 1, 0, 7, 9, 1, 5, *b"probe", 0, 0,
     10, 6, 1, 4, 0, 0x41, 0, 0x0B,
 )  # fmt: skip
-RUNS = """async (asked) => {
-  const { $state_api: api } = await import(document.querySelector("script[src]").src);
-  const said = [];
-  for (const one of asked) {
-    const request = { kind: "completion", messages: [], forced: [], ...one };
-    let last;
-    const { signal } = new AbortController();
-    for await (const records of api.records(request, signal)) last = records.at(-1);
-    said.push(last.fingerprint);
-  }
-  return said;
-}"""
 
 
 def test_a_text_written_in_the_browser_replays_here_bit_for_bit(

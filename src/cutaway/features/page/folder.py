@@ -33,6 +33,7 @@ from cutaway.compute.model.ops.numbers import Mul, Scale
 from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
+from cutaway.features.page.gpu import write_gpu
 from cutaway.features.page.plan import Readable, write_plan
 from cutaway.features.page.settings import page_settings
 from cutaway.features.practice.page_exercises import run_sheets, sample_sheets, ways_sheet
@@ -117,20 +118,24 @@ def _write_all(
     on_progress: Callable[[int], None],
 ) -> list[str]:
     (folder := out / "model").mkdir()
+    missing = list[str]()
     with model.open_file() as file:
         _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
         weights = folder / "weights"
-        plan, read = write_plan(model.graph, file, weights, context, on_progress)
+        plan, read, packing = write_plan(model.graph, file, weights, context, on_progress)
+        gpu = _if_any(
+            lambda: write_gpu(folder, packing, context), "the page computes on no GPU", missing
+        )
     _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
     parts = [*_parts(weights)]
     weights.unlink()
-    defaults, missing = parse_options({}).settings(0), list[str]()
+    defaults = parse_options({}).settings(0)
     chat = _if_any(lambda: _chat(model), "the page has no chat", missing)
     inside = _if_any(
         lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
     )
     _write(folder / "inside.json", inside)
-    _write(folder / "model.json", _model(model) | {"parts": parts, "chat": chat})
+    _write(folder / "model.json", _model(model) | {"parts": parts, "chat": chat, "gpu": gpu})
     about = page_about(
         model.name, model.identity.weights, context, model.config.attention, defaults
     )
@@ -140,7 +145,7 @@ def _write_all(
         for exercises in (partial(run_sheets, llm), partial(ways_sheet, llm)):
             practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
     _write(folder / "practice.json", practice)
-    local = {"inside": inside is not None, "practice": [*practice]}
+    local = {"inside": inside is not None, "practice": [*practice], "gpu": gpu is not None}
     has = {"canvas": None, "chat": chat is not None, "local": local}
     _write(folder / "about.json", about | has)
     for core in cores.iterdir():

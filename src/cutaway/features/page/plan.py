@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.calls import Floats, plain
+from cutaway.compute.calls import Call, Floats, plain
 from cutaway.compute.lowering import matrix_shapes, read_vectors
 from cutaway.compute.lowering.compile import spell_out_orders
 from cutaway.compute.lowering.emit import lower
@@ -55,13 +55,22 @@ class Readable(NamedTuple):
     vectors: Mapping[str, Floats]
 
 
+class Packing(NamedTuple):
+    """A model as it was packed for a page: its graph, file, matrices, and the calls of its plan."""
+
+    graph: Graph
+    file: ModelFile
+    packed: Mapping[Slice, _native.Packed]
+    calls: list[Call]
+
+
 def write_plan(
     graph: Graph,
     file: ModelFile,
     weights: Path,
     context: int,
     on_progress: Callable[[int], None] = lambda _done: None,
-) -> tuple[PagePlan, Readable]:
+) -> tuple[PagePlan, Readable, Packing]:
     """Pack a model's matrices into a file; return the plan that reads them, and its names.
 
     on_progress: called by ``pack_matrices``. InputError if the core cannot run the model.
@@ -78,6 +87,7 @@ def write_plan(
         disk.truncate(weight_bytes(graph, file.tensors))
         packed = pack_matrices(matrix_shapes(graph), file, pool, on_progress, disk.fileno())
     graph, table = spell_out_orders(graph, vectors), weight_table(packed, vectors)
+    calls = lower(graph, table, context).calls
     tap = lower(graph, table, context, apart=True, keeps_all=True)
     plan = PagePlan(
         context,
@@ -85,7 +95,7 @@ def write_plan(
             (file.tensors[name].format, matrix.rows, matrix.cols, matrix.factor)
             for (name, _, _), matrix in packed.items()
         ],
-        as_lists(plain(lower(graph, table, context).calls)),
+        as_lists(plain(calls)),
         as_lists(plain(tap.calls)),
         as_lists(plain(lower(graph.head_graph(), table, context).calls)),
     )
@@ -95,7 +105,7 @@ def write_plan(
         if tap.has(op.out.name)
     }
     matrices = {part: (matrix.number, matrix.is_float) for part, matrix in table.matrices.items()}
-    return plan, Readable(read, matrices, vectors)
+    return plan, Readable(read, matrices, vectors), Packing(graph, file, packed, calls)
 
 
 def as_lists(value: Any) -> Any:

@@ -5,14 +5,15 @@ import { readFile } from "node:fs/promises";
 export async function load(folder) {
   const module = (name) => import(`../../../../src/cutaway/trace/web/js/local/${name}.js`);
   const json = async (name) => JSON.parse(await readFile(`${folder}/model/${name}.json`, "utf8"));
-  const [{ Core }, { Loop }, { Tokenizer }, { computeInside: inside }] = await Promise.all(["core", "loop", "tokenizer", "inside"].map(module));
+  const [{ Core }, { Loop }, { Reader }, { Tokenizer }, { computeInside: inside }] = await Promise.all(["core", "loop", "reader", "tokenizer", "inside"].map(module));
   const about = await json("model");
-  const core = await Core.load(await WebAssembly.compile(await readFile(`${folder}/model/core.wasm`)), await json("plan"), async (to) => {
+  const plan = await json("plan"), core = await Core.open(await WebAssembly.compile(await readFile(`${folder}/model/core.wasm`)));
+  await core.build(plan, async (to) => {
     let at = 0;
     for (const { name, bytes } of about.parts) {
       to.set(await readFile(`${folder}/model/${name}`), at);
       at += bytes;
     }
   });
-  return { loop: new Loop(core, new Tokenizer(await json("tokenizer")), about), anatomy: await json("inside"), inside };
+  return { loop: new Loop(core, new Reader(core), new Tokenizer(await json("tokenizer")), about, {}, plan.context), anatomy: await json("inside"), inside };
 }

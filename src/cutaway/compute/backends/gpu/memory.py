@@ -298,16 +298,25 @@ class DeviceMemory:
 
 
 def make_memory(
-    device: Device, plan: Sequence[Call], kv: str, blocks: int, graph: Graph
+    device: Device,
+    plan: Sequence[Call],
+    kv: str,
+    blocks: int,
+    graph: Graph,
+    *,
+    slots: int | None = None,
 ) -> DeviceMemory:
-    """Return memory for the layers and states of a model's plan."""
+    """Return memory for the layers and states of a model's plan.
+
+    slots: how many states there may be; None: as many as a batch of texts needs
+    """
     layers = [
         stored_layer(call.shape, kv)
         for call in plan
         if isinstance(call, AttendCall) and call.shape.reads < 0
     ]
     states = [_state_floats(c) for c in plan if isinstance(c, ConvCall | DeltaNetCall | Mamba)]
-    memory = DeviceMemory(device, layers, states, blocks, blocks + DRAFT_STATES)
+    memory = DeviceMemory(device, layers, states, blocks, slots or blocks + DRAFT_STATES)
     memory.window = max((op.mask.window for op in graph.stores), default=0)
     return memory
 

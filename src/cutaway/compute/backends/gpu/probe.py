@@ -17,7 +17,7 @@ from cutaway.errors import CutawayError
 
 Words = NDArray[np.uint32]
 Triple = tuple[Words, Words, Words]
-_PER_KIND = 1 << 11  # how many triples there are of each kind
+PER_KIND = 1 << 11  # how many triples there are of each kind
 
 
 class Operation(NamedTuple):
@@ -87,7 +87,7 @@ class ProbeResult(NamedTuple):
     wrong_normal: int
 
 
-def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
+def hard_triples(per_kind: int = PER_KIND) -> Iterator[Triple]:
     """Yield triples of 8 kinds: any, near 1, cancelling, far apart, halfway, tiny, small, usual."""
     draw = np.random.default_rng(1)
 
@@ -127,14 +127,14 @@ def hard_triples(per_kind: int = _PER_KIND) -> Iterator[Triple]:
     yield a, b, c
 
 
-def all_triples(per_kind: int = _PER_KIND) -> Triple:
+def all_triples(per_kind: int = PER_KIND) -> Triple:
     """Return the triples of all kinds, one after the other."""
     triples = list(hard_triples(per_kind))
     x, y, z = (np.concatenate([triple[i] for triple in triples]) for i in range(3))
     return x, y, z
 
 
-def examine(device: Device, per_kind: int = _PER_KIND) -> list[ProbeResult]:
+def examine(device: Device, per_kind: int = PER_KIND) -> list[ProbeResult]:
     """Compute every operation on all triples on a device; count the wrong results of each."""
     x, y, z = all_triples(per_kind)
     lists = np.concatenate([x, y, z])

@@ -5,7 +5,9 @@ a step. A recording is a JSON document and a file of bytes; the document names a
 as (first byte, how many bytes). The document has:
 
 fused      the text of each way to compute a multiply-add, by the way's name
-pipelines  for each kernel, its name, and its text before and after the text of the fused way
+texts      pieces of kernels' texts
+pipelines  for each kernel, its name, and the pieces that make its text after the first line, which
+           says whether the device flushes denormals; -1 is the fused way's text
 buffers    for each buffer, its bytes, whether it is a uniform, and its first content (null: zeros)
 groups     for each bind group, its buffers, by binding, in the order of common.wgsl
 steps      for each step, what is written first, (buffer, at, bytes); then the launches, (pipeline,
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.backends.gpu import shaders
+from cutaway.compute.backends.gpu import probe, shaders
 from cutaway.compute.backends.gpu.device import OP_WORDS
 from cutaway.compute.backends.gpu.shaders import Kernel
 
@@ -171,44 +173,86 @@ class _Numbers(dict[Any, int]):
         return self[key]
 
 
+class Recorder:
+    """Numbers what a recording names, and collects the bytes to which it refers."""
+
+    def __init__(self, before: Sequence[DeviceStep]) -> None:
+        """before: steps whose writes are the buffers' first content."""
+        self._kernels, self.buffers, self._groups = _Numbers(), _Numbers(), _Numbers()
+        self.data = bytearray()
+        for step in before:
+            for buffer, at, words in step.writes:
+                buffer.write(at, words)
+
+    def put(self, piece: NDArray[Any]) -> tuple[int, int]:
+        """Add bytes; return the first, and how many they are."""
+        self.data.extend(piece.tobytes())
+        return len(self.data) - piece.nbytes, piece.nbytes
+
+    def bind(self, kernel: Kernel, group: Sequence[PaperBuffer]) -> tuple[int, int]:
+        """Return the numbers of a kernel and of its bind group."""
+        return self._kernels[kernel], self._groups[tuple(self.buffers[b] for b in group)]
+
+    def finish(self, fused: Iterable[str], **more: Any) -> Recording:
+        """Return the recording; fused: the ways that it has; more: entries of its document."""
+        texts = _Numbers()
+        pipelines = [_pipeline(kernel, texts) for kernel in self._kernels]
+        document = {
+            "fused": {way: shaders.fused_text(way) for way in fused},
+            "texts": [*texts],
+            "pipelines": pipelines,
+            "buffers": [
+                (b.size, b.is_uniform, None if b.bytes is None else self.put(b.bytes))
+                for b in self.buffers
+            ],
+            "groups": [*self._groups],
+        }
+        return Recording(document | more, bytes(self.data))
+
+
 def recording(
     before: Sequence[DeviceStep], steps: Sequence[DeviceStep], fused: Iterable[str]
 ) -> Recording:
     """Return a recording of steps; before: steps whose writes are the buffers' first content."""
-    data = bytearray()
-
-    def put(piece: Bytes) -> tuple[int, int]:
-        data.extend(piece.tobytes())
-        return len(data) - len(piece), len(piece)
-
-    for step in before:
-        for buffer, at, words in step.writes:
-            buffer.write(at, words)
-    kernels, buffers, groups = _Numbers(), _Numbers(), _Numbers()
+    recorder = Recorder(before)
     documented = [
         {
             "launches": [
-                (kernels[kernel], groups[tuple(buffers[b] for b in group)], op, *grid)
+                (*recorder.bind(kernel, group), op, *grid)
                 for kernel, group, op, grid in step.launches
             ],
-            "writes": [(buffers[buffer], at, *put(words)) for buffer, at, words in step.writes],
-            "read": (buffers[step.read[0]], *step.read[1:]) if step.read else None,
+            "writes": [
+                (recorder.buffers[buffer], at, *recorder.put(words))
+                for buffer, at, words in step.writes
+            ],
+            "read": (recorder.buffers[step.read[0]], *step.read[1:]) if step.read else None,
         }
         for step in steps
     ]
-    document = {
-        "fused": {way: shaders.fused_text(way) for way in fused},
-        "pipelines": [_pipeline(kernel) for kernel in kernels],
-        "buffers": [
-            (b.size, b.is_uniform, None if b.bytes is None else put(b.bytes)) for b in buffers
-        ],
-        "groups": [*groups],
-        "steps": documented,
-    }
-    return Recording(document, bytes(data))
+    return recorder.finish(fused, steps=documented)
 
 
-def _pipeline(kernel: Kernel) -> tuple[str, str, str]:
-    way = shaders.FUSED[0]
-    before, _, after = shaders.text(kernel, way).partition(shaders.fused_text(way))
-    return kernel.name, before, after
+def probe_recording(per_kind: int, fused: Iterable[str]) -> Recording:
+    """Return a recording of the probe of single operations, each with NumPy's results.
+
+    per_kind: how many triples there are of each kind; fused: the ways that it has
+    """
+    device: Any = PaperDevice()
+    probe.examine(device, per_kind)
+    recorded, triples = recording([], device.steps, fused), probe.all_triples(per_kind)
+    data = bytearray(recorded.data)
+
+    def put(array: NDArray[Any]) -> tuple[int, int]:
+        data.extend(array.tobytes())
+        return len(data) - array.nbytes, array.nbytes
+
+    for step, operation in zip(recorded.document["steps"], probe.OPERATIONS, strict=True):
+        right, kinds = probe.answers(operation, triples)
+        step["name"], step["right"], step["kinds"] = operation.name, put(right), put(kinds)
+        step["ignores_sign"] = operation.name == "round"
+    return recorded._replace(data=bytes(data))
+
+
+def _pipeline(kernel: Kernel, texts: "_Numbers") -> tuple[str, list[int]]:
+    pieces = shaders.pieces(kernel, reports=True)
+    return kernel.name, [-1 if piece is None else texts[piece] for piece in pieces if piece != ""]

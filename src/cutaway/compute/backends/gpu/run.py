@@ -21,7 +21,7 @@ from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.calls import Floats
 
 CHUNK = 256  # how many tokens' softmax is taken at once
-_STEP = shaders.fields("common", "Batch")
+STEP_FIELDS = shaders.fields("common", "Batch")
 
 Ints = NDArray[np.int32]
 
@@ -51,7 +51,7 @@ class DeviceRunner:
         ]
         self._tables = device.storage(max(program.tables.size, 1))
         self._ops = device.uniform(OP_WORDS * max(len(program.dispatches), 1))
-        self._step = device.uniform(64)
+        self.step = device.uniform(64)
         self._room = Room()
         self._starts: list[int] = []
         self._groups: dict[tuple[int, int], Any] = {}
@@ -82,7 +82,7 @@ class DeviceRunner:
             ends[tensor.quantised] += -(-words * kinds[tensor.rows] // 64) * 64
         self.floats = self._device.storage(ends[False])
         self._quants = self._device.storage(ends[True])
-        self._lists = self._device.storage(lists)
+        self.lists = self._device.storage(lists)
         self._write_ops()
         self._room = larger
 
@@ -100,17 +100,24 @@ class DeviceRunner:
     def _resolve(self, number: int | At) -> int:
         return number if isinstance(number, int) else self._start(number)
 
+    def find_output(self) -> tuple[int, int]:
+        """Return the first byte of the logits in ``floats``, and how many bytes a row of them has.
+
+        Both are only known after a run.
+        """
+        return 4 * self._start(At(*self.program.output)), 4 * self._width(self.program.output)
+
     def _start(self, at: At) -> int:
         """Return the word at which a column of a tensor begins."""
         return self._starts[at.tensor] + at.column
 
-    def _group(self, weights: int, memory: int) -> Any:
+    def group(self, weights: int, memory: int) -> Any:
         """Return the bind group for dispatches with these two buffers, named by their indices."""
         if (weights, memory) not in self._groups:
             matrices, records = self.program.weights.buffers, self.program.memory.buffers
             self._groups[weights, memory] = self._device.bind(
                 [
-                    self._step, self._ops, self._lists, self.floats, self._quants, self._tables,
+                    self.step, self._ops, self.lists, self.floats, self._quants, self._tables,
                     matrices[weights] if matrices else self._unread,
                     records[memory] if records else self._unread,
                 ]
@@ -168,8 +175,8 @@ class DeviceRunner:
             "zero": 0, "rows": rows, "logits": logits, "table_width": batch.block_tables.shape[1],
             "chunks": chunks, "sequences": len(segments), "stored_count": size.stored,
         }  # fmt: skip
-        self._device.write(self._step, 0, np.array([step[name] for name in _STEP], np.uint32))
-        self._device.write(self._lists, 0, np.concatenate([*lists.values()]))
+        self._device.write(self.step, 0, np.array([step[name] for name in STEP_FIELDS], np.uint32))
+        self._device.write(self.lists, 0, np.concatenate([*lists.values()]))
         self._look_up(batch)
         if self._version != self.program.memory.version:
             self._groups.clear()
@@ -296,7 +303,7 @@ class DeviceRunner:
             if pipeline is not bound:
                 compute.set_pipeline(pipeline)
                 bound = pipeline
-            group = self._group(dispatch.weights, dispatch.memory)
+            group = self.group(dispatch.weights, dispatch.memory)
             compute.set_bind_group(0, group, [4 * OP_WORDS * op])
             compute.dispatch_workgroups(*grid)
         compute.end()

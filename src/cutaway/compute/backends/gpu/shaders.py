@@ -68,22 +68,36 @@ def text(kernel: Kernel, fused: str, flushes: bool = False) -> str:
     fused: one of FUSED, or TESTED
     flushes: whether the kernel reports that a flushed denormal may have changed a result
     """
-    flag = ("FLUSHES", str(flushes).lower())
-    constants = [flag, *_format_constants(kernel.format), *kernel.constants]
+    way = fused_text(fused)
+    return flag(flushes) + "".join(way if p is None else p for p in pieces(kernel, flushes))
+
+
+def flag(flushes: bool) -> str:
+    """Return the first line of a kernel's text."""
+    return f"const FLUSHES = {str(flushes).lower()};\n"
+
+
+def pieces(kernel: Kernel, reports: bool) -> list[str | None]:
+    """Return the pieces that make a kernel's text after its first line; None: ``fused_text``.
+
+    reports: whether the kernel tells the host at its end what ``note_hurt`` noted
+    """
+    constants = [*_format_constants(kernel.format), *kernel.constants]
     lines = "".join(f"const {name} = {value};\n" for name, value in constants)
-    names = ["common", *_FUSED_FILES[fused], "arithmetic", *_FILES.get(kernel.name, (kernel.name,))]
-    files_text = "\n".join(map(_file, names))
-    whole = lines + files_text + _elementwise(kernel.kind) + _values(kernel.format)
-    return _reporting(whole) if flushes else whole
+    own = [_file(name) + "\n" for name in _FILES.get(kernel.name, (kernel.name,))]
+    if reports:
+        own[-1] = _reporting(own[-1])
+    before, after = [lines, _file("common") + "\n"], ["\n" + _file("arithmetic") + "\n"]
+    return [*before, None, *after, *own, _elementwise(kernel.kind), _values(kernel.format)]
 
 
-def _reporting(whole: str) -> str:
-    """Return a kernel's text, changed to tell the host at its end what ``note_hurt`` noted."""
-    [(main, arguments)] = re.findall(r"(@compute @workgroup_size\(\w+\) fn main\((.*)\) {)", whole)
+def _reporting(own: str) -> str:
+    """Return the text of a kernel's own file, changed to tell the host what was noted."""
+    [(main, arguments)] = re.findall(r"(@compute @workgroup_size\(\w+\) fn main\((.*?)\) {)", own)
     body = f"fn body({re.sub(r'@builtin[(][a-z_]+[)] ', '', arguments)}) {{"
     names = ", ".join(re.findall(r"(\w+): ", arguments))
     ending = f"\n{main} body({names}); if (hurt != 0u) {{ floats[0] = 1.0; }} }}\n"
-    return whole.replace(main, body) + ending
+    return own.replace(main, body) + ending
 
 
 def fused_text(fused: str) -> str:

@@ -4,7 +4,7 @@ Knows where each matrix lies, not which op reads it. Matrices are packed and cop
 that the host never has the whole packed model in memory.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,10 +99,15 @@ class DeviceWeights:
         on_progress: Callable[[int], None] = lambda _done: None,
     ) -> None:
         """Pack matrices one by one, and copy each to the device."""
-        sizes = packed_sizes(shapes, file.tensors)
+        self.put(pack(shapes, file, pool, on_progress), packed_sizes(shapes, file.tensors), file)
+
+    def put(
+        self, matrices: Iterable[tuple[Slice, _native.Packed]], sizes: list[int], file: ModelFile
+    ) -> None:
+        """Copy packed matrices to the device, one by one; sizes: of each, in bytes."""
         left = sum(sizes) // 4
         self.device.check_room(4 * left)
-        for size, (part, packed) in zip(sizes, pack(shapes, file, pool, on_progress), strict=True):
+        for size, (part, packed) in zip(sizes, matrices, strict=True):
             self.matrices[part] = self._put(packed, file.tensors[part[0]].format, left)
             left -= size // 4
 

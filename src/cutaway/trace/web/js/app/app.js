@@ -3,13 +3,14 @@
  */
 
 import "../compose/compose.js";
+import "../compose/device.js";
 import "../lessons/lesson.js";
 import "../compose/more.js";
 import "../compose/settings.js";
 import "../parts/first-look.js";
 import "../parts/near.js";
 import "../parts/what-if.js";
-import { ApiError, fetchAbout, whenReady } from "../state/api.js";
+import { ApiError, fetchAbout, watchDevice, whenReady } from "../state/api.js";
 import { assemble, keepAddress } from "./assemble.js";
 import { isWelcome } from "../parts/arrival.js";
 import { Session, sentence } from "../state/session.js";
@@ -26,6 +27,7 @@ async function begin() {
   document.querySelector("#unopened")?.remove();
   whenReady().catch((error) => store.set({ notice: sentence(error) }));
   assemble(store, session);
+  watchDevice((device) => store.set({ device }));
   if (!saved.length) openRecording(new URLSearchParams(address).has("step"));
   try {
     store.set({ about: await fetchAbout(), loading: false });

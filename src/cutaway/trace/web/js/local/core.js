@@ -16,7 +16,8 @@
  *   decode: (matrix: number, first: number, last: number, out: number) => void,
  *   stored: (layer: number, window: number, block: number, values: boolean, kv_heads: number, head_dim: number, out: number) => void,
  *   round_activations: (numbers: number, count: number) => void, has_states: () => number, state: (block: number) => number,
- *   draw: (logits: number, numbers: number, count: number) => number, result_length: () => number,
+ *   rotation: (numbers: number, count: number) => number, angles: (rotation: number, first: number, rows: number, out: number) => number,
+ *   draw: (logits: number, vocabulary: number, numbers: number, count: number) => number, result_length: () => number,
  *   _initialize: () => void, memory?: WebAssembly.Memory, __stack_pointer: WebAssembly.Global, work: (id: number) => void,
  *   __wasm_init_tls: (at: number) => void, __tls_size: WebAssembly.Global, __tls_align: WebAssembly.Global}} Exports
  * Only cores with threads have the last three; they get their memory from outside.
@@ -45,22 +46,12 @@ const MOST_BYTES = 2 ** 32; // bytes that 32 bits can name
 
 export class Core {
   /**
-   * @param {WebAssembly.Module} module
-   * @param {Plan} plan
-   * @param {(to: Uint8Array) => Promise<void>} fill writes the packed weights
-   * @param {number} threads how many compute: all but this one must then call `work`
-   * @param {WebAssembly.Memory} [memory] that they share
+   * A core that draws; after `build` it also runs a model.
+   * @param {WebAssembly.Module} module @param {WebAssembly.Memory} [memory] that its threads share
    */
-  static async load(module, plan, fill, threads = 1, memory) {
-    if (plan.bytes >= MOST_BYTES) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
+  static async open(module, memory) {
     /** @type {Core} */
     const core = new Core(await WebAssembly.instantiate(module, imports(() => core.memory, memory)), memory);
-    const at = core.call(() => core.exports.weights(plan.bytes));
-    await fill(new Uint8Array(core.memory.buffer, at, plan.bytes));
-    const plans = [plan.calls, plan.tap, plan.head];
-    core.give([plan.context, threads, plan.matrices, plans], (numbers, count) => core.exports.build(numbers, count) ?? 0);
-    core.context = plan.context;
-    core.hasStates = Boolean(core.exports.has_states());
     return core;
   }
 
@@ -68,13 +59,43 @@ export class Core {
   constructor(instance, memory) {
     this.exports = /** @type {Exports} */ (/** @type {unknown} */ (instance.exports));
     this.memory = /** @type {WebAssembly.Memory} */ (memory ?? this.exports.memory);
-    this.context = this.logits = this.first = 0;
+    this.vocabulary = 0; // how many logits a row has
+    this.logits = this.first = 0;
+    /** Where logits lie that were computed elsewhere. */
+    this.received = 0;
     this.hasStates = false; // true: a text can only be continued from its last token
     this.exports._initialize();
   }
 
-  get vocabulary() {
-    return this.exports.vocabulary();
+  /**
+   * @param {Plan} plan @param {(to: Uint8Array) => Promise<void>} fill writes the packed weights
+   * @param {number} threads how many compute: all but this one must then call `work`
+   */
+  async build(plan, fill, threads = 1) {
+    if (plan.bytes >= MOST_BYTES) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
+    const at = this.call(() => this.exports.weights(plan.bytes));
+    await fill(new Uint8Array(this.memory.buffer, at, plan.bytes));
+    const plans = [plan.calls, plan.tap, plan.head];
+    this.give([plan.context, threads, plan.matrices, plans], (numbers, count) => this.exports.build(numbers, count) ?? 0);
+    this.vocabulary = this.exports.vocabulary();
+    this.hasStates = Boolean(this.exports.has_states());
+  }
+
+  /** @param {Float32Array} logits of a row, which `draw` then draws from */
+  receive(logits) {
+    this.vocabulary = logits.length;
+    this.received ||= this.call(() => this.exports.allocate(4 * this.vocabulary));
+    new Float32Array(this.memory.buffer, this.received, this.vocabulary).set(logits);
+    this.logits = this.received;
+  }
+
+  /** @param {unknown[][]} rotations @returns {import("./gpu/step.js").Angles} their cosines and sines */
+  angles(rotations) {
+    const numbers = rotations.map((rotation) => this.give([rotation], (at, count) => this.exports.rotation(at, count)));
+    return (rotation, first, rows) => {
+      const width = 2 * /** @type {any[][]} */ (rotations)[rotation]?.[0].length;
+      return this.readFloats(rows * width, (at) => this.exports.angles(numbers[rotation] ?? 0, first, rows, at));
+    };
   }
 
   /**
@@ -165,7 +186,7 @@ export class Core {
     if (!this.logits) throw new Error("there are no logits to draw from: run the text first");
     const { greedy, stages, history, prompt } = chain;
     const values = [greedy, stages, history, prompt, Number(seed >> 32n), Number(seed & 0xffffffffn), 0, position, output, candidates, tracked];
-    const at = this.give([...values, forced === undefined ? [] : [forced]], (numbers, count) => this.exports.draw(this.logits, numbers, count));
+    const at = this.give([...values, forced === undefined ? [] : [forced]], (numbers, count) => this.exports.draw(this.logits, this.vocabulary, numbers, count));
     return parseDraw(new Float64Array(this.memory.buffer, at, this.exports.result_length()));
   }
 

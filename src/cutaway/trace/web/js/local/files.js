@@ -47,19 +47,19 @@ export class Folder {
   }
 
   /**
-   * Fill `into` with the parts, whose bytes are expected: those that were fetched before from the browser's cache.
-   * @param {Part[]} parts @param {Uint8Array} into
+   * Hand over the parts, whose bytes are expected, one by one: those that were fetched before come from the browser's cache.
+   * @param {Part[]} parts @param {(bytes: Uint8Array<ArrayBuffer>, at: number) => void} use
    */
-  async fill(parts, into) {
+  async eachPart(parts, use) {
     const cache = (await globalThis.caches?.open(CACHE).catch(() => null)) ?? null; // there is none over http
     let at = 0;
     for (const part of parts) {
-      into.set(await this.fetchPart(part, cache), at);
+      use(await this.fetchPart(part, cache), at);
       at += part.bytes;
     }
   }
 
-  /** @param {Part} part @param {Cache | null} cache @returns {Promise<Uint8Array>} */
+  /** @param {Part} part @param {Cache | null} cache @returns {Promise<Uint8Array<ArrayBuffer>>} */
   async fetchPart(part, cache) {
     const address = new URL(`${this.address}/${part.name}?${part.sha256.slice(0, 16)}`, location.href).href;
     const kept = await cache?.match(address);

@@ -47,10 +47,10 @@ export async function computeInside(loop, anatomy, question, signal) {
   if (!anatomy) throw new Error("this page cannot look into its model; cutaway serve may");
   if (question.interventions?.length) throw new Error("interventions: this page cannot do that; cutaway serve can");
   const { core } = loop, ids = [...question.prompt, ...question.generated.slice(0, question.step)], before = ids.slice(0, -1);
-  if (await loop.read(before, signal, 0) < 0) return null;
+  if (await loop.reader.read(before, signal, 0) < 0) return null;
   const earlier = anatomy.convolves.map((op) => op && core.state(before.length, op.at, (op.taps - 1) * op.width));
   core.tap(/** @type {number} */ (ids.at(-1)), before.length);
-  loop.cachedIds = ids;
+  loop.reader.cachedIds = ids;
   const draw = core.draw({ chain: GREEDY, ...PLAIN, position: ids.length });
   const row = draw.logits_hash.toString(16).padStart(16, "0");
   if (question.row !== null && row !== question.row) {

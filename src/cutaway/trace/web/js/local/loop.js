@@ -5,12 +5,14 @@
  */
 
 import { chatIds } from "./chat.js";
+import { GpuError } from "./gpu/model.js";
 import { checkPrompt, readSettings } from "./settings.js";
 import { StoppedText } from "./stops.js";
 
 /**
  * @typedef {import("./core.js").Core} Core
  * @typedef {import("./core.js").Drawn} Drawn
+ * @typedef {import("./reader.js").Reader} Reader
  * @typedef {import("./tokenizer.js").Tokenizer} Tokenizer
  * @typedef {Record<string, any>} Json
  *
@@ -24,51 +26,39 @@ import { StoppedText } from "./stops.js";
  * messages: a conversation, which is answered in the place of a prompt
  */
 
-const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
-const PAUSE = 16;  // ms without a look at messages
 
 export class Loop {
   /**
-   * @param {Core} core
+   * @param {Core} core that draws
+   * @param {Reader} reader
    * @param {Tokenizer} tokenizer
    * @param {About} about
-   * @param {{tier: string, threads: number}} computed what a trace says of how it was
+   * @param {Json} [computed] what a trace says of how it was: backend, tier, threads
+   * @param {number} [context] the most tokens of a text
    */
-  constructor(core, tokenizer, about, computed) {
+  constructor(core, reader, tokenizer, about, computed = {}, context = 0) {
     this.computed = computed;
     this.core = core;
+    this.reader = reader;
     this.tokenizer = tokenizer;
     this.about = about;
-    /** @type {number[]} the text whose keys and values the core has */
-    this.cachedIds = [];
-    this.paused = performance.now();
+    this.context = context;
+    /** @type {(reason: string) => Promise<void>} put a reader of the core in the place of the GPU's */
+    this.fallBack = () => Promise.reject(new Error("there is nothing else to compute with"));
   }
 
   /**
-   * Compute the part of a text that the core has not cached, so that the next token can be drawn.
-   * @param {number[]} ids @param {AbortSignal} [signal] @param {number} again how many of the last tokens are computed in any case
-   * @returns {Promise<number>} how many tokens were cached; -1: it was stopped
+   * Compute what is yet to be computed of a text; where the GPU fails, the core computes it all.
+   * @param {number[]} ids @param {AbortSignal} [signal] @returns {Promise<number>} how many tokens were cached; -1: it was stopped
    */
-  async read(ids, signal, again = 1) {
-    const same = this.cachedIds.findIndex((id, i) => id !== ids[i]);
-    let count = Math.min(same < 0 ? this.cachedIds.length : same, ids.length - again);
-    if (this.core.hasStates && count < this.cachedIds.length) count = 0; // the state is that after its last token
-    for (let first = count; first < ids.length; first += CHUNK) {
-      if (signal?.aborted) return -1;
-      this.cachedIds = ids.slice(0, first);
-      this.core.run(ids.slice(first, first + CHUNK), first);
-      this.cachedIds = ids.slice(0, first + CHUNK);
-      await this.pause();
+  async read(ids, signal) {
+    try {
+      return await this.reader.read(ids, signal);
+    } catch (error) {
+      if (!(error instanceof GpuError)) throw error;
+      await this.fallBack(error.message);
+      return this.reader.read(ids, signal);
     }
-    this.cachedIds = ids;
-    return count;
-  }
-
-  /** Let messages in, such as one that stops the text; not at every token, since browsers delay a timer by 4 ms. */
-  async pause() {
-    if (performance.now() - this.paused < PAUSE) return;
-    await nextTask();
-    this.paused = performance.now();
   }
 
   /**
@@ -82,9 +72,9 @@ export class Loop {
     const forced = own.length ? own : before; // as a server takes the two, from addresses of earlier pages
     const params = readSettings(seed === null ? settings : { ...settings, seed }, this.about, this.tokenizer), drawSeed = params.seed;
     checkPrompt(ids, forced, params, this.tokenizer);
-    const limit = Math.min(params.max_tokens, this.core.context - ids.length);
-    if (limit < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.core.context}: shorten it`);
-    if (!params.cache_prompt) this.cachedIds = [];
+    const limit = Math.min(params.max_tokens, this.context - ids.length);
+    if (limit < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.context}: shorten it`);
+    if (!params.cache_prompt) this.reader.cachedIds = [];
     const stages = chainOf(params, this.about), isGreedy = params.temperature === 0;
     const chain = this.chain(params, ids);
     const tracked = [...new Set([...params.track, ...this.about.end_ids])];
@@ -249,4 +239,3 @@ const hexadecimal = (word) => word.toString(16).padStart(16, "0");
 const short = (value) => Number(value.toPrecision(9));
 /** @param {number} value */
 const ms = (value) => Math.round(value * 1e4) / 1e4;
-const nextTask = () => new Promise((resolve) => setTimeout(resolve, 0));

@@ -27,9 +27,14 @@ export class LocalModel {
     this.sheets = null;
     /** @type {Map<number, (message: any) => void>} */
     this.waiting = new Map();
+    /** @type {import("../state/api.js").Device | null} null: not known yet */
+    this.device = null;
+    /** @type {(device: import("../state/api.js").Device) => void} */
+    this.listener = () => {};
     this.ready = new Promise((resolve, reject) => {
       this.worker.onmessage = ({ data }) => {
         if (data.progress) progress(data.progress[0], data.progress[1]);
+        else if (data.device) this.listener((this.device = data.device));
         else if (data.loaded) resolve(true);
         else if (data.id === undefined) reject(new ApiError(data.error, 0));
         else this.waiting.get(data.id)?.(data);
@@ -76,6 +81,17 @@ export class LocalModel {
     if (path !== "/v1/inside") throw new ApiError(`${path}: this page has no server; install cutaway, and cutaway serve has it`, 0);
     for await (const { done } of this.messages({ inside: body }, signal)) if (done instanceof ArrayBuffer) return new Response(done);
     throw new ApiError("the inside of the step was not computed", 0);
+  }
+
+  /** @param {(device: import("../state/api.js").Device) => void} listener */
+  watchDevice(listener) {
+    this.listener = listener;
+    if (this.device) listener(this.device);
+  }
+
+  /** Compute the texts again that check the GPU; an error says what differs. */
+  async checkDevice() {
+    for await (const answer of this.messages({ check: true })) if (answer.done) return;
   }
 
   /** @param {object} question @param {AbortSignal} [signal] @returns {AsyncGenerator<any, void, void>} */

@@ -7,27 +7,79 @@
 import { Core } from "./core.js";
 import { compileCore, createMemory, start } from "./cores.js";
 import { Folder } from "./files.js";
+import { GpuModel } from "./gpu/model.js";
 import { computeInside } from "./inside.js";
 import { Loop } from "./loop.js";
+import { Reader } from "./reader.js";
 import { Tokenizer } from "./tokenizer.js";
 
-/** @type {Promise<{loop: Loop, anatomy: import("./inside.js").Anatomy | null}> | null} */
+/**
+ * inside: a loop whose texts the core computes, in whose tensors one can look
+ * @typedef {{loop: Loop, inside: () => Promise<Loop>, anatomy: import("./inside.js").Anatomy | null, gpu: GpuModel | null}} Model
+ */
+
+/** @type {Promise<Model> | null} */
 let loading = null;
 /** @type {Map<number, AbortController>} */
 const running = new Map();
-/** The core has the keys and values of one text: each request waits for the one before it. */
+/** There are the keys and values of one text: each request waits for the one before it. */
 let before = Promise.resolve();
 
-/** @param {string} address @param {import("./model.js").Files} files */
+/** @param {string} address @param {import("./model.js").Files} files @returns {Promise<Model>} */
 async function load(address, { files, weights: size }) {
   const folder = new Folder(address, files, (...progress) => postMessage({ progress }));
   folder.expect(size);
   const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => folder.json(`${name}.json`)));
   const compiled = await compileCore(folder), memory = compiled.threads > 1 ? createMemory(plan.bytes) : undefined;
-  const weights = (/** @type {Uint8Array} */ to) => folder.fill(model.parts, to);
-  const core = await Core.load(compiled.module, plan, weights, compiled.threads, memory);
+  const core = await Core.open(compiled.module, memory), tokenizer = new Tokenizer(vocabulary);
+  /** @param {(bytes: Uint8Array<ArrayBuffer>, at: number) => void} use */
+  const parts = (use) => {
+    if (folder.done >= folder.all) folder.expect(size); // a second time
+    return folder.eachPart(model.parts, use);
+  };
+  /** @type {Promise<Loop> | null} */
+  let building = null;
+  const onCore = () => (building ??= build(core, plan, parts, compiled).then((reader) =>
+    new Loop(core, reader, tokenizer, model, { tier: compiled.tier, threads: compiled.threads }, plan.context)));
+  const gpu = await openGpu(folder, model, core, parts);
+  if (!gpu) return { loop: await onCore(), inside: onCore, anatomy, gpu };
+  const reader = new Reader({ run: async (tokens, first) => core.receive(await gpu.run(tokens, first)), hasStates: gpu.hasStates });
+  const loop = new Loop(core, reader, tokenizer, model, { backend: "gpu", tier: gpu.tier, threads: 1 }, plan.context);
+  loop.fallBack = async (reason) => {
+    postMessage({ device: { gpu: null, reason } });
+    ({ reader: loop.reader, computed: loop.computed } = await onCore());
+  };
+  return { loop, inside: onCore, anatomy, gpu };
+}
+
+/**
+ * @param {Core} core @param {import("./core.js").Plan} plan
+ * @param {(use: (bytes: Uint8Array<ArrayBuffer>, at: number) => void) => Promise<void>} parts
+ * @param {import("./cores.js").Compiled} compiled
+ */
+async function build(core, plan, parts, compiled) {
+  await core.build(plan, (to) => parts((bytes, at) => to.set(bytes, at)), compiled.threads);
   await start(core, compiled);
-  return { loop: new Loop(core, new Tokenizer(vocabulary), model, { tier: compiled.tier, threads: compiled.threads }), anatomy };
+  return new Reader(core);
+}
+
+/**
+ * @param {Folder} folder @param {any} model @param {Core} core that has the cosines
+ * @param {import("./gpu/model.js").EachPart} parts @returns {Promise<GpuModel | null>} null: the core computes
+ */
+async function openGpu(folder, model, core, parts) {
+  try {
+    if (!model.gpu) throw new Error("the model was exported without what a GPU needs");
+    const [program, probe] = await Promise.all(["gpu.json", "probe.json"].map((name) => folder.json(name)));
+    const [data, probeData] = await Promise.all(["gpu.bin", "probe.bin"].map((name) => folder.bytes(name)));
+    if (!program || !probe || !data || !probeData) throw new Error("its files are missing");
+    const gpu = await GpuModel.open({ program, data, probe, probeData }, parts, core.angles(program.rotations));
+    postMessage({ device: { gpu: gpu.name } });
+    return gpu;
+  } catch (error) {
+    postMessage({ device: { gpu: null, reason: /** @type {Error} */ (error).message } });
+    return null;
+  }
 }
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */
@@ -36,21 +88,32 @@ async function write(loop, id, text, signal) {
   postMessage({ id, done: true });
 }
 
+/**
+ * @param {Model} model @param {any} question @param {number} id @param {AbortSignal} signal
+ * @returns {Promise<void>} once it is answered
+ */
+async function answer({ loop, inside, anatomy, gpu }, question, id, signal) {
+  if (question.check) {
+    loop.reader.cachedIds = []; // the texts overwrite the keys and values
+    await gpu?.check();
+    return postMessage({ id, done: true });
+  }
+  if (!question.inside) return write(loop, id, question.text, signal);
+  postMessage({ id, done: (await computeInside(await inside(), anatomy, question.inside, signal)) ?? true });
+}
+
 onmessage = async ({ data }) => {
   if (data.stop !== undefined) return running.get(data.stop)?.abort();
   if (data.load !== undefined) loading ??= load(data.load, data.files);
   const id = data.ask;
   try {
     if (!loading) return;
-    const { loop, anatomy } = await loading;
+    const model = await loading;
     if (data.load !== undefined) return postMessage({ loaded: true });
-    if (data.tokenize !== undefined) return postMessage({ id, done: loop.tokenizer.idsAndNames(data.tokenize, data.special) });
+    if (data.tokenize !== undefined) return postMessage({ id, done: model.loop.tokenizer.idsAndNames(data.tokenize, data.special) });
     const control = new AbortController();
     running.set(id, control);
-    const answer = data.inside
-      ? async () => postMessage({ id, done: (await computeInside(loop, anatomy, data.inside, control.signal)) ?? true })
-      : () => write(loop, id, data.text, control.signal);
-    const answering = before.then(answer);
+    const answering = before.then(() => answer(model, data, id, control.signal));
     before = answering.catch(() => {}); // its own request reports the error
     await answering;
   } catch (error) {

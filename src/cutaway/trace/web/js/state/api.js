@@ -34,7 +34,11 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
  * @typedef {{ready: Promise<any>, fetchAbout: () => Promise<any>,
  *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
  *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
- *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>}} Local
+ *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>,
+ *   watchDevice: (listener: (device: Device) => void) => void, checkDevice: () => Promise<void>}} Local
+ *
+ * The GPU that computes; null: the processor does, and why; refusal: why a later check failed.
+ * @typedef {{gpu: string | null, reason?: string, refusal?: string | undefined}} Device
  */
 
 /** @type {Local | null} */
@@ -45,6 +49,12 @@ export const use = (model) => void (local = model);
 
 /** @returns {Promise<any>} once the model can write */
 export const whenReady = async () => local?.ready;
+
+/** @param {(device: Device) => void} listener called where the page runs its own model, and when its device changes */
+export const watchDevice = (listener) => local?.watchDevice(listener);
+
+/** Compute the texts again that check the GPU; an error says what differs. */
+export const checkDevice = async () => local?.checkDevice();
 
 /** @returns {Promise<any>} the answer of /page/about */
 export async function fetchAbout() {

@@ -48,6 +48,7 @@
  * about         the served model; "models" where there are several, "canvas" where the model is a diffusion
  *               model; null: not asked yet, or there is no server
  * loading       whether the page still asks which model there is
+ * device        what computes in a page that runs its own model; null: a server does
  * locked        whether the server requires a key
  * large         whether the type is large, for a projector
  * sheet         whether a phone shows the selected step in a sheet
@@ -64,7 +65,7 @@
  *   settings: Record<string, any>, seed: string, typing: number | null,
  *   price: {input: number, output: number} | null,
  *   refusal: {param: string | null, message: string} | null, notice: string | null,
- *   about: About | null, loading: boolean, locked: boolean, large: boolean, arriving: boolean, sheet: boolean}} State
+ *   about: About | null, device: import("./api.js").Device | null, loading: boolean, locked: boolean, large: boolean, arriving: boolean, sheet: boolean}} State
  *
  * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
  * @typedef {{model: string, local?: {inside: boolean, practice: string[]}, models?: string[], weights: string, version: string, context: number,
@@ -80,7 +81,7 @@ const BEGINNING = {
   runs: [], recording: null, run: 0, step: 0, candidate: 0, pass: null, other: null, panel: "step", lesson: "practice", follow: true,
   inside: { by: "weight", map: "attribution", head: null, part: null }, pointed: null,
   whatIf: null, kind: "chat", tools: "", mustCall: false, draft: "", prompt: "", messages: [], settings: {},
-  seed: "", typing: null, price: null, refusal: null, notice: null, about: null,
+  seed: "", typing: null, price: null, refusal: null, notice: null, about: null, device: null,
   loading: false, locked: false, large: false, arriving: false, sheet: false,
 };
 

@@ -1,0 +1,43 @@
+/**
+ * Which device computes in a page that runs its own model: the reader's GPU, whose bits were checked, or the processor, and why.
+ *
+ * Knows what the model says of its device; a page with a server has none of this.
+ */
+
+import { button, el, setText } from "../parts/dom.js";
+import { View } from "../parts/view.js";
+import { checkDevice } from "../state/api.js";
+import { sentence } from "../state/session.js";
+
+class DeviceLine extends View {
+  line = el("span", { role: "status" });
+  again = button("Check again", () => this.check(), { class: "link", title: "compute the texts again whose logits Python recorded" });
+  isChecking = false;
+
+  build() {
+    this.append(el("p", { class: "faint" }, this.line, " ", this.again));
+  }
+
+  draw() {
+    const { device } = this.store.state;
+    this.hidden = device === null;
+    if (device === null) return;
+    const { gpu, reason, refusal } = device;
+    setText(this.line, this.isChecking ? `checking the GPU (${gpu}) …`
+      : gpu === null ? `Your processor computes, not your GPU: ${reason}.`
+        : refusal ? `Your GPU (${gpu}) failed a check: ${refusal}.`
+          : `Your GPU computes (${gpu}): the same bits as a processor, checked on this device.`);
+    this.again.hidden = gpu === null || this.isChecking;
+  }
+
+  async check() {
+    this.isChecking = true;
+    this.draw();
+    const { device } = this.store.state;
+    const refusal = await checkDevice().then(() => undefined, sentence);
+    this.isChecking = false;
+    if (device) this.store.set({ device: { ...device, refusal } });
+  }
+}
+
+customElements.define("device-line", DeviceLine);

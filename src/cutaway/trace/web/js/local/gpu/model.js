@@ -1,0 +1,107 @@
+/**
+ * A model on the reader's GPU: opened, checked against the CPU's bits, and run on the tokens of one text.
+ *
+ * Knows the recordings that Python wrote (features/page/gpu.py); not how a token is drawn from logits.
+ */
+
+import { sha256 } from "../../state/sha256.js";
+import { isChecked, noteCheck, openDevice } from "./device.js";
+import { chooseWay } from "./probe.js";
+import { Recording } from "./recording.js";
+import { launches, stepNumbers } from "./step.js";
+/** @import { Angles, Program } from "./step.js" */
+/** @import { Document_ } from "./recording.js" */
+
+/**
+ * @typedef {{program: Document_, data: Uint8Array<ArrayBuffer>, probe: Document_, probeData: Uint8Array<ArrayBuffer>}} Files
+ * @typedef {(use: (bytes: Uint8Array<ArrayBuffer>, at: number) => void) => Promise<void>} EachPart of the file of weights, in order
+ */
+
+/** A step that cannot be the GPU's: the same text goes on with the core. */
+export class GpuError extends Error {}
+
+export class GpuModel {
+  /**
+   * Open the GPU and check it. An error says why it is not used.
+   * @param {Files} files @param {EachPart} eachPart @param {Angles} angles @returns {Promise<GpuModel>}
+   */
+  static async open(files, eachPart, angles) {
+    const { program, data, probe, probeData } = files;
+    const { device, name } = await openDevice(Math.max(...program.buffers.map(([bytes]) => bytes)));
+    try {
+      const { way, flushes } = await chooseWay(device, probe, probeData);
+      const recording = new Recording(device, program, data);
+      await recording.prepare(way, flushes);
+      const key = `${name} ${navigator.userAgent} ${await sha256(new TextEncoder().encode(JSON.stringify([program, way, flushes])))}`;
+      const model = new GpuModel(recording, { name, way, flushes, key }, angles);
+      await model.fill(eachPart);
+      if (!(await isChecked(key))) await model.check();
+      return model;
+    } catch (error) {
+      device.destroy();
+      throw error;
+    }
+  }
+
+  /** @param {Recording} recording @param {{name: string, way: string, flushes: boolean, key: string}} of @param {Angles} angles */
+  constructor(recording, { name, way, flushes, key }, angles) {
+    this.recording = recording;
+    this.program = /** @type {Program & Record<string, any>} */ (/** @type {unknown} */ (recording.document));
+    this.name = name;
+    this.tier = `webgpu ${way}`;
+    this.flushes = flushes;
+    this.key = key;
+    this.angles = angles;
+    this.hasStates = this.program.has_states;
+    /** Why the device was lost. */
+    this.lost = "";
+    recording.device.lost.then(({ message }) => (this.lost = message || "no reason is given"));
+  }
+
+  /** @param {EachPart} eachPart copy the weights into the GPU's buffers, part by part */
+  async fill(eachPart) {
+    const { weights } = this.program;
+    await eachPart((bytes, at) => {
+      for (const [buffer, pieces] of weights) {
+        for (const [from, to, count] of pieces) {
+          const first = Math.max(from, at), end = Math.min(from + count, at + bytes.length);
+          if (first < end) this.recording.write(buffer, to + first - from, bytes.subarray(first - at, end - at));
+        }
+      }
+    });
+  }
+
+  /** Compute the recorded texts; an error names the first whose logits are not the CPU's. */
+  async check() {
+    for (const { tokens, sha256: expected } of this.program.texts_to_check) {
+      let logits = new Float32Array();
+      for (let first = 0; first < tokens.length; first += this.program.rows) {
+        logits = await this.run(tokens.slice(first, first + this.program.rows), first);
+      }
+      if ((await sha256(new Uint8Array(logits.buffer))) === expected) continue;
+      await noteCheck(this.key, false);
+      throw new Error(`it computes other bits than the CPU in a text of ${tokens.length} tokens`);
+    }
+    await noteCheck(this.key, true);
+  }
+
+  /**
+   * Run tokens of the text from position `first` on, at most as many as the program has rows for.
+   * @param {number[]} tokens @param {number} first @returns {Promise<Float32Array<ArrayBuffer>>} the logits after the last one
+   */
+  async run(tokens, first) {
+    const { program, recording } = this, { step, lists, floats, output: [at, bytes] } = program;
+    const numbers = stepNumbers(program, tokens, first, this.angles);
+    recording.write(step, 0, new Uint8Array(numbers.step.buffer));
+    recording.write(lists, 0, new Uint8Array(numbers.lists.buffer));
+    if (this.flushes) recording.write(floats, 0, new Uint8Array(4));
+    recording.launch(launches(program, tokens.length, first));
+    const read = await recording.read([floats, at, bytes], [floats, 0, 4]).catch(() => null);
+    if (!read) throw new GpuError(`the GPU ${this.name} was lost (${this.lost || "the browser took it back"})`);
+    const numbersRead = new Float32Array(read.buffer, 0, bytes / 4);
+    if (this.flushes && new Uint32Array(read.buffer, bytes, 1)[0]) {
+      throw new GpuError(`the GPU ${this.name} takes numbers below 1e-38 for 0, and this step has such numbers`);
+    }
+    return numbersRead.slice();
+  }
+}
