@@ -125,6 +125,14 @@ def test_it_fits_and_has_no_barrier(open_page, tiny_server, scheme, width):
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
+def test_a_window_without_room_keeps_the_river(open_page, tiny_server):
+    page = written(open_page(tiny_server.url))
+    sentence = page.tab.locator("river-view .says").inner_text()
+    page.tab.locator("river-view").evaluate("(one) => { one.style.width = '0'; one.show(); }")
+    assert page.tab.locator("river-view .says").inner_text() == sentence
+    assert page.tab.locator("river-view .band").count() > 1
+
+
 @pytest.mark.slow  # another test of large type is in every run
 def test_large_type_stays_within_the_page(open_page, tiny_server):
     page = written(open_page(tiny_server.url))

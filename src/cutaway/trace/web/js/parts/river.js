@@ -86,10 +86,11 @@ class RiverView extends View {
   /** @param {Run} run @param {Step | undefined} step undefined: it has none yet */
   drawFlow(run, step) {
     const width = this.flow.clientWidth;
+    if (!width) return; // as in a window that is being resized
     const scale = typeScale();
     const other = this.session.whatIf.now;
     const shown = step && { trace: other?.step ? other.trace : run.trace, step: other?.step ?? step };
-    const river = shown && width ? riverOf(shown.trace, shown.step) : null;
+    const river = shown ? riverOf(shown.trace, shown.step) : null;
     const selected = step?.candidates[this.store.state.candidate]?.id ?? null;
     redraw(this.picture, river ? riverDrawing(river, { width, scale, selected, exit: this.exit() }) : picture(NOTHING, ""));
     this.drawHandles(river && !run.live ? river.gates : [], layoutOf(river?.gates.length ?? 0, width, scale));
