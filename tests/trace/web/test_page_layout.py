@@ -446,7 +446,7 @@ def test_a_short_prompt_is_read_and_a_long_one_folded(open_page, tiny_server):
     page = written_run(open_page(tiny_server.url), "ab ab")
     strip = page.tab.locator("token-strip .tokens")
     assert strip.locator(".prompt").inner_text().endswith("ab ab")
-    assert not strip.get_by_role("button").count()
+    assert not strip.get_by_role("button", name="prompt · ").count()
     written_run(page, "ab\n" * 6)
     assert not strip.locator(".prompt").inner_text()
     assert "tokens" in strip.get_by_role("button", name="prompt · ").inner_text()

@@ -169,10 +169,11 @@ export function scrollToPanels() {
   if (matchMedia(narrow).matches) requestAnimationFrame(() => document.querySelector("panel-tabs")?.scrollIntoView());
 }
 
-/** On a phone, bring the text into sight, above what covers the lower half. */
-export function scrollToText() {
-  if (matchMedia("(max-width: 40rem)").matches) document.querySelector("token-strip")?.scrollIntoView();
-}
+/** @returns {boolean} whether the window is a phone's, as in css/phone.css */
+export const isPhone = () => matchMedia("(max-width: 40rem)").matches;
+
+/** Bring the text into sight, above what covers the lower half. */
+export const scrollToText = () => document.querySelector("token-strip")?.scrollIntoView();
 
 // -- elements that several parts use --------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import { leading } from "../figures/leading.js";
 import { shortPercent, thousands, visible } from "../figures/numbers.js";
 import { riverOf, riverSentence } from "../figures/river.js";
 import { stepView } from "../figures/step-view.js";
-import { button, drawn, el, replace, scrollToText, setText, token } from "./dom.js";
+import { button, drawn, el, isPhone, replace, scrollToText, setText, token } from "./dom.js";
 import { View } from "./view.js";
 /** @import { StepView } from "../figures/step-view.js" */
 /** @import { Run } from "../state/store.js" */
@@ -46,10 +46,10 @@ class TokenSheet extends View {
   draw() {
     const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
-    const opens = this.hidden && state.sheet;
-    this.hidden = !state.sheet || !step;
+    const wasHidden = this.hidden;
+    this.hidden = !state.sheet || !step || !isPhone();
     document.body.classList.toggle("sheeted", !this.hidden);
-    if (opens) scrollToText();
+    if (wasHidden && !this.hidden) scrollToText();
     if (this.hidden || !run || !step) return;
     const candidate = step.candidates[state.candidate];
     this.branch.disabled = !state.about || !candidate || candidate.id === step.token_id || step.pass_index !== undefined;
