@@ -201,17 +201,26 @@ def test_a_browser_without_scripts_shows_a_note(open_page, tiny_server):
 @pytest.fixture
 def guarded(tiny_path):
     """A server with a key. It outlives the page, which asks when it pauses."""
-    with serve(LLM(tiny_path, threads=1), ServerSettings(api_key="secret")) as served:
+    with serve(LLM(tiny_path, threads=1), ServerSettings(api_key=KEY)) as served:
         yield served
 
 
-def test_a_key_is_asked_for(guarded, open_page):
+KEY = "Schlüssel’s-😀"
+
+
+def test_a_key_of_any_letters_is_asked_for_until_it_is_right(guarded, open_page):
     page = open_page(guarded.url)
     page.expected = "401"
+    page.tab.get_by_text("this server needs an API key: enter it").wait_for()
     field = page.tab.locator("run-picker input[type=password]")
-    field.wait_for()
-    field.fill("secret")
-    field.press("Enter")
+    for wrong in "wrong", "falsch ’ 😀":
+        field.fill(wrong)
+        with page.tab.expect_navigation():  # the page loads again
+            field.press("Enter")
+        page.tab.get_by_text("the API key is wrong").wait_for()
+    field.fill(KEY)
+    with page.tab.expect_navigation():
+        field.press("Enter")
     field.wait_for(state="hidden")
     page.settle()
     assert all("401" in complaint for complaint in page.complaints)

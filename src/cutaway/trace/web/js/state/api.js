@@ -18,12 +18,18 @@ export class ApiError extends Error {
 }
 
 const KEY = "cutaway-key";
+const LOCKED = 401;
+const NO_KEY = "this server needs an API key: enter it at the top of the page";
+const WRONG_KEY = "the API key is wrong: enter the server's key at the top of the page";
 
 /** @returns {string} the API key, which is kept as long as the tab is open */
 export const key = () => sessionStorage.getItem(KEY) ?? "";
 
 /** @param {string} value */
-export const setKey = (value) => sessionStorage.setItem(KEY, value);
+export const setKey = (value) => sessionStorage.setItem(KEY, value.replaceAll(/[\0\r\n]/g, "").trim());
+
+/** @param {string} text @returns {string} its bytes in UTF-8, a character for each: headers have no others */
+const bytesOf = (text) => Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
 
 /** @returns {string | null} the model that the address names, where the server has several */
 const model = () => new URLSearchParams(globalThis.location?.search).get("model");
@@ -71,7 +77,7 @@ export async function fetchAbout() {
 export async function ask(path, body, signal) {
   if (local) return local.ask(path, body, signal);
   /** @type {Record<string, string>} */
-  const headers = key() ? { authorization: `Bearer ${key()}` } : {};
+  const headers = key() ? { authorization: `Bearer ${bytesOf(key())}` } : {};
   /** @type {RequestInit} */
   const init = { headers, signal: signal ?? null };
   if (body !== undefined) {
@@ -88,6 +94,7 @@ export async function ask(path, body, signal) {
   }
   if (answer.ok) return answer;
   const problem = (await answer.json().catch(() => ({}))).error ?? {};
+  if (answer.status === LOCKED) throw new ApiError(key() ? WRONG_KEY : NO_KEY, LOCKED);
   throw new ApiError(problem.message ?? `the server answered ${answer.status}`, answer.status, problem.param);
 }
 
