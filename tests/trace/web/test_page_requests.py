@@ -122,3 +122,22 @@ def test_a_fork_is_forked_with_keys(open_page, site):
     page.tab.get_by_role("tab", name="What if").click()
     page.tab.locator("what-if").get_by_role("slider", name="temperature").fill("2")
     page.tab.locator("what-if").get_by_text("is drawn").wait_for()
+
+
+def test_a_run_is_removed_and_its_fork_stays(open_page, site):
+    page = open_page(site)
+    page.write("Mr. Darcy", seed=5, max_tokens=8)
+    page.fork(3)
+    tokens, runs = page.tokens, page.tab.get_by_label("Run", exact=True)
+    page.tab.evaluate("() => document.querySelector('run-picker').store.select(1)")
+    remove = page.tab.get_by_role("button", name="Remove", exact=True)
+    remove.click()
+    page.settle()
+    assert runs.locator("option").count() == 1
+    assert page.tokens == tokens
+    assert page.address.count("forced") == 1
+    remove.click()
+    page.settle()
+    assert "Example (recorded)" in runs.inner_text()
+    assert "runs=" not in page.address
+    assert not remove.is_visible()

@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { exportRuns } from "../../../../src/cutaway/trace/web/js/state/export.js";
-import { Trace, lineOf, recordOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
+import { Trace, recordOf } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 
 export const read = (name) =>
   saved.get(name) ?? readFileSync(new URL(`../data/${name}`, import.meta.url), "utf8");
@@ -15,11 +15,7 @@ const saved = new Map();
 /** As the server's stream brings it: records, no lines. */
 export function streamed(name) {
   const trace = new Trace();
-  for (const line of read(name).trimEnd().split("\n")) {
-    const record = recordOf(line);
-    trace.take(record);
-    trace.lines.push(lineOf(record));
-  }
+  for (const line of read(name).trimEnd().split("\n")) trace.keep(recordOf(line));
   return trace;
 }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Session } from "../../../../src/cutaway/trace/web/js/state/session.js";
 import { Store } from "../../../../src/cutaway/trace/web/js/state/store.js";
-import { read } from "./runs.mjs";
+import { opened, read, streamed } from "./runs.mjs";
 
 globalThis.requestAnimationFrame = (callback) => callback();
 
@@ -27,4 +27,27 @@ test("a file that is not a trace is an error, and nothing is opened", async () =
   assert.equal(await new Session(store).open(file("a.jsonl", "{}\n")), null);
   assert.match(store.state.notice, /^a\.jsonl: line 1: /);
   assert.deepEqual(store.state.runs, []);
+});
+
+test("a run that is removed leaves nothing, and its number is no other run's", async () => {
+  const store = new Store(), session = new Session(store);
+  const first = await session.open(file("page/first.jsonl"));
+  const six = await session.open(file("page/six.jsonl"));
+  store.set({ other: six.id });
+  session.insides.keep(`${six.id} 3 null`, { error: "none" });
+  session.remove(six);
+  assert.deepEqual([store.state.runs.map(({ id }) => id), store.state.run, store.state.other], [[first.id], first.id, null]);
+  assert.equal(session.insides.entries.size, 0);
+  const again = await session.open(file("page/six.jsonl"));
+  assert.deepEqual([again.id, again.parent], [3, first.id]);
+  session.remove(first);
+  assert.equal((await session.open(file("page/six.jsonl"))).parent, null); // its parent is not open any more
+});
+
+test("what came as records is the file again", () => {
+  for (const name of ["page/first.jsonl", "held.jsonl", "canvas.jsonl"]) {
+    const records = (trace) => trace.file.trimEnd().split("\n").map((line) => JSON.parse(line));
+    assert.deepEqual(records(streamed(name)), records(opened(name)), name);
+    assert.equal(opened(name).file, read(name));
+  }
 });

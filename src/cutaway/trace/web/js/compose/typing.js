@@ -196,7 +196,7 @@ class TypingBox extends View {
    */
   async want(prompt, ids) {
     if (this.pending) this.session.stop(this.pending);
-    const id = 1 + Math.max(0, ...this.store.state.runs.map((run) => run.id));
+    const id = this.store.freshId;
     const answer = startRun(this.store, this.session, this.request(prompt, ids), { name: "typed", id });
     const ownRun = this.store.find(id);
     this.pending = ownRun;

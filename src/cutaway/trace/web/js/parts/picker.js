@@ -18,6 +18,8 @@ class RunPicker extends View {
   seed = el("output", { class: "mono seed" });
   copy = copyButton("Copy", () => this.seed.textContent ?? "", { "aria-label": "Copy the seed" });
   saving = button("Download", () => this.download(), { title: "the run as a trace, .jsonl" });
+  removing = button("Remove", () => this.store.run && this.session.remove(this.store.run),
+    { title: "remove this run from the page; its forks stay" });
   served = el("span", { class: "faint served" });
   models = el("select", { "aria-label": "Model", hidden: true, onchange: () => loadModel(this.models.value) });
   seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy.element);
@@ -28,7 +30,7 @@ class RunPicker extends View {
   build() {
     const help = button("?", pressHelp, { "aria-label": "Help", title: "help and keys (?)" });
     replace(this, this.choice, this.stop, this.seeds,
-      el("span", { class: "row" }, ...this.opener(), this.saving, this.large, help), this.models, this.served, this.lock);
+      el("span", { class: "row" }, ...this.opener(), this.saving, this.removing, this.large, help), this.models, this.served, this.lock);
   }
 
   draw() {
@@ -38,6 +40,7 @@ class RunPicker extends View {
     this.large.setAttribute("aria-pressed", String(this.store.state.large));
     this.stop.hidden = !run?.live;
     this.saving.disabled = !run?.trace.known || lineage(runs, run).some((ancestor) => ancestor.live);
+    this.removing.hidden = !runs.length || !run;
     this.tellSeed(run?.trace.known?.seed ?? null);
     const several = about?.models ?? [];
     setText(this.served, about ? `${several.length ? "" : `${about.model} · `}cutaway ${about.version}` : "");

@@ -98,6 +98,11 @@ export class InsideCache {
     this.store.announce();
   }
 
+  /** @param {Run} run that is removed */
+  forget(run) {
+    for (const key of this.entries.keys()) if (key.startsWith(`${run.id} `)) this.entries.delete(key);
+  }
+
   /** @param {string} key @param {Found} entry */
   keep(key, entry) {
     this.entries.set(key, entry);

@@ -40,8 +40,9 @@ export async function startRun(store, session, request, more = {}) {
   store.set({ refusal: null, notice: null });
   const run = await session.start(request, more);
   if (run.trace.known) return run;
+  const isSelected = store.state.run === run.id;
   store.drop(run.id);
-  if (store.state.run === run.id) store.set({ run: before, step, candidate, follow: false });
+  if (isSelected) store.set({ run: before, step, candidate, follow: false });
   if (run.error !== null) store.set({ refusal: { param: run.param ?? null, message: run.error } });
   return null;
 }

@@ -12,7 +12,7 @@ import { ApiError, records } from "./api.js";
 import { hear } from "./conversation.js";
 import { InsideCache } from "./inside-cache.js";
 import { sha256 } from "./sha256.js";
-import { Trace, TraceError, lineOf, readFile } from "./trace.js";
+import { Trace, TraceError, readFile } from "./trace.js";
 import { WhatIfStep } from "./what-if.js";
 /** @import { Store, Run, Request } from "./store.js" */
 
@@ -64,10 +64,7 @@ export class Session {
   /** @param {Run} run @param {any[]} news records of its trace */
   take(run, news) {
     const begins = !run.trace.known;
-    for (const record of news) {
-      run.trace.take(record);
-      run.trace.lines.push(lineOf(record));
-    }
+    for (const record of news) run.trace.keep(record);
     // So that the address brings back the same text, also where the server chose the seed.
     if (run.request && run.request.seed === null) run.request.seed = run.trace.head.seed;
     const { state } = this.store;
@@ -77,6 +74,14 @@ export class Session {
       state.candidate = 0;
     }
     this.store.announce();
+  }
+
+  /** @param {Run} run which the page forgets; its forks stay, each as a text of its own */
+  remove(run) {
+    this.stop(run);
+    for (const [hash, id] of this.opened) if (id === run.id) this.opened.delete(hash);
+    this.insides.forget(run);
+    this.store.drop(run.id);
   }
 
   /** @param {Run} run stop its stream; the text so far is kept */

@@ -91,6 +91,7 @@ export class Store extends EventTarget {
     /** @type {State} */
     this.state = structuredClone(BEGINNING);
     this.scheduled = false;
+    this.newest = 0; // id of a run
   }
 
   /** @param {Partial<State>} change */
@@ -143,8 +144,9 @@ export class Store extends EventTarget {
    * @returns {Run} selected, unless it has an id
    */
   add(run, id) {
-    const fresh = 1 + Math.max(0, ...this.state.runs.map((other) => other.id));
-    const newRun = { ...run, id: id ?? fresh };
+    const fresh = id ?? this.freshId;
+    const newRun = { ...run, id: fresh };
+    this.newest = Math.max(this.newest, fresh);
     this.set({ runs: [...this.state.runs, newRun] });
     if (id === undefined) {
       this.set({ run: fresh, step: 0, candidate: 0, pass: null, follow: run.live, whatIf: null });
@@ -158,9 +160,20 @@ export class Store extends EventTarget {
     if (run.trace.known?.decoder && selectedId === run.id && panel === "step") this.set({ panel: "canvas" });
   }
 
-  /** @param {number} id of the run to remove */
+  /** @returns {number} of the next run; no run had it before, also of those that were removed */
+  get freshId() {
+    return this.newest + 1;
+  }
+
+  /** @param {number} id of the run to remove; where it is selected, the one before it is, or the one after it */
   drop(id) {
-    this.set({ runs: this.state.runs.filter((run) => run.id !== id) });
+    const { runs, run, other, typing, recording } = this.state;
+    const at = runs.findIndex((one) => one.id === id);
+    const left = runs.filter((one) => one.id !== id);
+    this.set({ runs: left, other: other === id ? null : other, typing: typing === id ? null : typing });
+    const next = left[Math.max(0, at - 1)];
+    if (run === id && next) this.select(next.id);
+    if (!next && recording) this.goTo(mostUncertain(recording.trace));
   }
 
   /** @param {number} id of the run to select @param {number} [at] the step, as far as the run has it; default: the same */

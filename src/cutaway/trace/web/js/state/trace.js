@@ -56,8 +56,10 @@ export class Trace {
     this.passes = [];
     /** @type {End | null} */
     this.end = null;
-    /** @type {string[]} the lines of the file, unchanged */
-    this.lines = [];
+    /** @type {string[]} the lines of the file that it was read from, unchanged; a fork names their hash */
+    this.fileLines = [];
+    /** @type {any[]} the records that came otherwise; what is large of a step is in it and here once */
+    this.records = [];
     /** @type {Map<number, {bytes: Uint8Array, name: string | null, shown?: string}>} `shown`: as a text, once it was asked for */
     this.tokens = new Map();
   }
@@ -113,7 +115,13 @@ export class Trace {
       if (error instanceof TraceError) throw new TraceError(`line ${number}: ${error.message}`);
       throw new TraceError(`line ${number} is not a record of a trace`);
     }
-    this.lines.push(line);
+    this.fileLines.push(line);
+  }
+
+  /** @param {any} record the next one, which no file has */
+  keep(record) {
+    this.take(record);
+    this.records.push(record);
   }
 
   /** @param {any} record the next one */
@@ -146,11 +154,11 @@ export class Trace {
     if (record.stages.length !== this.head.chain.length) {
       throw new TraceError("its stages are not those of the chain");
     }
-    const { kind: _, ...step } = record;
+    const { kind: _, candidates, ...step } = record;
     const stages = record.stages.map((/** @type {StageRecord} */ stage) =>
       ({ ...stage, min_kept_logit: stage.min_kept_logit === null ? null : single(stage.min_kept_logit) }));
-    const candidates = rows(record.candidates);
-    this.steps.push({ ...step, maximum: single(record.maximum), stages, candidates });
+    const columns = new Columns(candidates);
+    this.steps.push({ ...step, maximum: single(record.maximum), stages, get candidates() { return columns.rows; } });
   }
 
   /** @param {any} record */
@@ -196,6 +204,11 @@ export class Trace {
     return new TextDecoder().decode(buffer);
   }
 
+  /** @returns {string[]} of the file */
+  get lines() {
+    return this.records.length ? this.records.map(lineOf) : this.fileLines;
+  }
+
   /** @returns {string} the file */
   get file() {
     return this.lines.map((line) => `${line}\n`).join("");
@@ -236,9 +249,24 @@ function objects(columns) {
   return first.map((_, i) => Object.fromEntries(names.map((name) => [name, columns[name]?.[i]])));
 }
 
-/** @param {Record<string, any[]>} columns @returns {Candidate[]} */
-const rows = (columns) => objects(columns)
-  .map((row) => ({ ...row, logit: single(row.logit), delta: single(row.delta) }));
+/** The candidates of a step, as columns: a fifth of the memory of rows, which are made where they are asked for. */
+class Columns {
+  /** @param {Record<string, any[]>} columns */
+  constructor(columns) {
+    this.columns = columns;
+    /** @type {WeakRef<Candidate[]> | null} */
+    this.latest = null;
+  }
+
+  /** @returns {Candidate[]} the same as before, as long as somebody has them */
+  get rows() {
+    const known = this.latest?.deref();
+    if (known) return known;
+    const rows = objects(this.columns).map((row) => ({ ...row, logit: single(row.logit), delta: single(row.delta) }));
+    this.latest = new WeakRef(rows);
+    return rows;
+  }
+}
 
 /** @param {{text?: string, hex?: string}} record @returns {Uint8Array} */
 function bytesOf(record) {
