@@ -49,19 +49,27 @@ class Replay:
     def run(self, step: dict[str, Any], launches: list[list[int]] | None = None) -> None:
         """Write what a step writes, and submit its launches, or others."""
         for buffer, at, *place in step["writes"]:
-            self.device.queue.write_buffer(self._buffers[buffer], at, self.bytes(place))
+            self.write(buffer, at, self.bytes(place))
+        self.launch(step["launches"] if launches is None else launches)
+
+    def write(self, buffer: int, at: int, numbers: NDArray[Any]) -> None:
+        """Write numbers to a buffer, from byte ``at`` on."""
+        self.device.queue.write_buffer(self._buffers[buffer], at, numbers)
+
+    def launch(self, launches: list[list[int]]) -> None:
+        """Submit launches."""
         encoder = self.device.create_command_encoder()
         compute = encoder.begin_compute_pass()
-        for pipeline, group, op, *grid in step["launches"] if launches is None else launches:
+        for pipeline, group, op, *grid in launches:
             compute.set_pipeline(self._pipelines[pipeline])
             compute.set_bind_group(0, self._groups[group], [OP_BYTES * op])
             compute.dispatch_workgroups(*grid)
         compute.end()
         self.device.queue.submit([encoder.finish()])
 
-    def read(self, step: dict[str, Any], most: int | None = None) -> Bytes:
-        """Wait; return what is read after a step, or only the first bytes of it."""
-        buffer, at, nbytes = step["read"]
+    def read(self, place: list[int], most: int | None = None) -> Bytes:
+        """Wait; return bytes of a buffer (its index, from where on, how many), or the first few."""
+        buffer, at, nbytes = place
         found = self.device.queue.read_buffer(
             self._buffers[buffer], at, min(nbytes, most or nbytes)
         )

@@ -30,7 +30,7 @@ def findings(device: Any, fused: str) -> Iterator[tuple[str, int, int, int]]:
     replay = Replay(device, KIT / "probe", fused)
     for step in replay.steps:
         replay.run(step)
-        results = replay.read(step).view(np.uint32)
+        results = replay.read(step["read"]).view(np.uint32)
         right = replay.bytes(step["right"]).view(np.uint32)
         kinds = replay.bytes(step["kinds"])  # 0: not asked; 2: with a denormal
         wrong = (results != right) & (kinds > 0)
@@ -50,7 +50,7 @@ def hashes(device: Any, fused: str) -> Iterator[tuple[str, bool, float]]:
     for step in replay.steps:
         started = perf_counter()
         replay.run(step)
-        logits = replay.read(step)
+        logits = replay.read(step["read"])
         seconds = perf_counter() - started
         yield step["name"], sha256(logits.tobytes()).hexdigest() == step["sha256"], seconds
 
@@ -64,7 +64,7 @@ def times(device: Any, fused: str) -> Iterator[str]:
         for _ in range(4):
             started = perf_counter()
             replay.run(step, launches)
-            replay.read(step, 4)
+            replay.read(step["read"], 4)
             seconds.append(perf_counter() - started)
         return min(seconds)
 

@@ -146,11 +146,16 @@ def test_other_bits_are_refused_and_the_processor_computes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_texts_of_toy_writer(open_gpu, hosted, toy_folder, toy_alone, seed):
+def test_texts_of_toy_writer(open_gpu, hosted, toy_folder, toy_alone):
     page = open_gpu(hosted(toy_folder))
     wait_for_line(page, CHECKED)
     settings = {"max_tokens": 6, "temperature": 0.9}
-    asked = [{"prompt": text, "settings": settings, "seed": str(seed)} for text in PROMPTS]
-    here = [toy_alone.generate(text, seed=seed, **settings).fingerprint for text in PROMPTS]
+    asked = [
+        {"prompt": text, "settings": settings, "seed": str(seed)}
+        for text in PROMPTS for seed in range(10)
+    ]  # fmt: skip
+    here = [
+        toy_alone.generate(one["prompt"], seed=int(one["seed"]), **settings).fingerprint
+        for one in asked
+    ]
     assert page.tab.evaluate(RUNS, asked) == here
