@@ -8,6 +8,7 @@ The heap is read after a collection. Without --kept it should not grow.
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import sync_playwright
 
@@ -31,10 +32,10 @@ WRITE = """async ([count, tokens, kept]) => {
 }"""
 
 
-def heap(client) -> float:
+def heap(client: Any) -> float:
     """Return the heap after a collection, in MB."""
     client.send("HeapProfiler.collectGarbage")
-    return client.send("Runtime.getHeapUsage")["usedSize"] / 1e6
+    return float(client.send("Runtime.getHeapUsage")["usedSize"]) / 1e6
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ def test_other_bits_are_refused_and_the_processor_computes(
     shutil.copytree(folder, tmp_path / "wrong")
     path = tmp_path / "wrong/model/gpu.json"
     text = path.read_text("utf-8")
-    assert text.count("var y = sum;") == 1
+    assert "var y = sum;" in text
     path.write_text(text.replace("var y = sum;", "var y = sum * 1.0000001;"), "utf-8")
     index = document(tmp_path / "wrong", page_files(ALONE))  # with the file's new hash
     (tmp_path / "wrong/index.html").write_text(index, "utf-8")
