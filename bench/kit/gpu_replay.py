@@ -18,15 +18,21 @@ Bytes = NDArray[np.uint8]
 class Replay:
     """A recording's buffers, bind groups and pipelines on a device."""
 
-    def __init__(self, device: Any, path: Path, fused: str, fill: int = 0) -> None:
-        """path: without a suffix; fill: a word that buffers without a content are filled with."""
+    def __init__(
+        self, device: Any, path: Path, fused: str, fill: int = 0, *, has_dot: bool = True
+    ) -> None:
+        """path: without a suffix; fill: a word that buffers without a content are filled with.
+
+        has_dot: whether the device's own dot4I8Packed is used
+        """
         self.device = device
         self.document = json.loads(path.with_suffix(".json").read_text("utf-8"))
         self._data = np.fromfile(path.with_suffix(".bin"), np.uint8)
         self._layout = self._bind_group_layout()
+        first = "const FLUSHES = false;\n" + ("" if has_dot else self.document["packed_dot"])
         texts = [*self.document["texts"], self.document["fused"][fused]]  # whose piece is -1
         self._pipelines = [
-            self._pipeline("const FLUSHES = false;\n" + "".join(texts[piece] for piece in pieces))
+            self._pipeline(first + "".join(texts[piece] for piece in pieces))
             for _, pieces in self.document["pipelines"]
         ]
         self._buffers = [

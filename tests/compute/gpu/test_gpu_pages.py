@@ -34,6 +34,14 @@ def list_families():
 
 @pytest.mark.parametrize("family", list_families())
 def test_logits_of_a_recorded_program(device, family, tmp_path):
+    check(device, family, tmp_path, has_dot=True)
+
+
+def test_logits_without_a_dot_product_of_the_device(device, tmp_path):
+    check(device, "llama", tmp_path, has_dot=False)
+
+
+def check(device, family, tmp_path, *, has_dot):
     random_models.save(family, tmp_path / "model")
     model = LoadedModel(tmp_path / "model", Setup(), weights=False)
     with model.open_file() as file:
@@ -42,7 +50,7 @@ def test_logits_of_a_recorded_program(device, family, tmp_path):
         runner = gpu.make_runner(packing, gpu.WeightFile(packing), CONTEXT)
         plan = new_plan(_native.Pool(1), -(-CONTEXT // 32), CONTEXT, "f16")
         plan.add(plain(packing.calls), [*packing.packed.values()], [])
-    replay = Replay(device.device, tmp_path / "gpu", "int")
+    replay = Replay(device.device, tmp_path / "gpu", "int", has_dot=has_dot)
     weights = np.fromfile(tmp_path / "weights", np.uint8)
     for buffer, pieces in replay.document["weights"]:
         for first, at, count in pieces:

@@ -5,6 +5,7 @@ a step. A recording is a JSON document and a file of bytes; the document names a
 as (first byte, how many bytes). The document has:
 
 fused      the text of each way to compute a multiply-add, by the way's name
+packed_dot the text of dot4I8Packed, put first where a browser has no such function
 texts      pieces of kernels' texts
 pipelines  for each kernel, its name, and the pieces that make its text after the first line, which
            says whether the device flushes denormals; -1 is the fused way's text
@@ -199,6 +200,7 @@ class Recorder:
         pipelines = [_pipeline(kernel, texts) for kernel in self._kernels]
         document = {
             "fused": {way: shaders.fused_text(way) for way in fused},
+            "packed_dot": shaders.packed_dot_text(),
             "texts": [*texts],
             "pipelines": pipelines,
             "buffers": [

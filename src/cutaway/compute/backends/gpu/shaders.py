@@ -105,6 +105,11 @@ def fused_text(fused: str) -> str:
     return "\n".join(map(_file, _FUSED_FILES[fused]))
 
 
+def packed_dot_text() -> str:
+    """Return the text of dot4I8Packed, for browsers without it."""
+    return _file("packed_dot")
+
+
 @cache
 def _file(name: str) -> str:
     return (files(__package__) / "wgsl" / f"{name}.wgsl").read_text(encoding="utf-8")

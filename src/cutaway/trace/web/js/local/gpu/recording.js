@@ -16,17 +16,9 @@ const KINDS = /** @type {const} */ ([
  * @typedef {[pipeline: number, group: number, op: number, x: number, y: number, z: number]} Launch
  * @typedef {[buffer: number, at: number, bytes: number]} Range of a buffer
  * @typedef {{writes: number[][], launches: Launch[], read: Range} & Record<string, any>} Step
- * @typedef {{fused: Record<string, string>, texts: string[], pipelines: [string, number[]][], buffers: [number, boolean, Place | null][],
+ * @typedef {{fused: Record<string, string>, packed_dot: string, texts: string[], pipelines: [string, number[]][], buffers: [number, boolean, Place | null][],
  *   groups: number[][], steps?: Step[]} & Record<string, any>} Document_
  */
-
-/** Browsers without this function of WGSL compute it so. */
-const DOT = `fn dot4I8Packed(a: u32, b: u32) -> i32 {
-  var sum = 0;
-  for (var i = 0u; i < 4u; i++) { sum += extractBits(bitcast<i32>(a), 8u * i, 8u) * extractBits(bitcast<i32>(b), 8u * i, 8u); }
-  return sum;
-}
-`;
 
 export class Recording {
   /** @param {GPUDevice} device @param {Document_} document_ @param {Uint8Array} data the recording's file */
@@ -73,9 +65,9 @@ export class Recording {
 
   /** @param {number[]} pieces @param {string} way @param {boolean} flushes @returns {string} a kernel's text */
   text(pieces, way, flushes) {
-    const { texts, fused } = this.document;
+    const { texts, fused, packed_dot } = this.document;
     const hasDot = navigator.gpu.wgslLanguageFeatures?.has("packed_4x8_integer_dot_product");
-    return [`const FLUSHES = ${flushes};\n`, hasDot ? "" : DOT, ...pieces.map((piece) => (piece < 0 ? fused[way] : texts[piece]))].join("");
+    return [`const FLUSHES = ${flushes};\n`, hasDot ? "" : packed_dot, ...pieces.map((piece) => (piece < 0 ? fused[way] : texts[piece]))].join("");
   }
 
   /** @param {Place} place @returns {Uint8Array<ArrayBuffer>} */
