@@ -98,6 +98,6 @@ def test_a_part_that_cannot_be_shown_says_so_once(open_page, tiny_server, record
     tour(page, odd, tmp_path / "odd.jsonl")
     assert len(page.complaints) <= 12, page.complaints
     said = page.tab.locator("[data-unshown] > .unshown").all_inner_texts()
-    assert {*said} <= {"This part of the file cannot be shown."}
+    assert {*said} <= {"This part of the run cannot be shown."}
     assert bool(said) == bool(page.complaints), page.complaints
     page.complaints.clear()

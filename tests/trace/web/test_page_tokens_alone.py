@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from cutaway.errors import InputError
-from cutaway.features.page.folder import WEB, page_tokenizer
+from cutaway.features.page.folder import WEB
+from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import ChatTemplate, Tokenizer

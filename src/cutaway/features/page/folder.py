@@ -2,13 +2,13 @@
 
 Knows the files that the page's own loop (trace/web/js/local) reads: the plan, packed weights, the
 tokenizer, the places of a model's parts, and the facts of the model in a trace's head and in the
-page's settings. Computes nothing, and refuses by name the tokenizers that a page does not have.
+page's settings. Computes nothing.
 """
 
 import json
 import shutil
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -36,17 +36,11 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.features.page.gpu import write_gpu
 from cutaway.features.page.plan import Readable, write_plan
 from cutaway.features.page.settings import page_settings
+from cutaway.features.page.tokenizer import page_tokenizer
 from cutaway.features.practice.page_exercises import run_sheets, sample_sheets, ways_sheet
 from cutaway.requests.options import parse_options
 from cutaway.requests.recording import page_about, sizes_of
 from cutaway.text.chat_probe import ChatPieces
-from cutaway.text.tokenizers import Tokenizer, sentencepiece
-from cutaway.text.tokenizers.pretokenizers import FIELD, lookup
-from cutaway.text.tokenizers.vocabulary import (
-    LSTRIP_TOKEN_IDS,
-    RSTRIP_TOKEN_IDS,
-    Vocabulary,
-)
 from cutaway.trace import Head
 from cutaway.trace.page import catalogue
 from cutaway.trace.web import index
@@ -145,7 +139,7 @@ def _write_all(
         for exercises in (partial(run_sheets, llm), partial(ways_sheet, llm)):
             practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
     _write(folder / "practice.json", practice)
-    local = {"inside": inside is not None, "practice": [*practice], "gpu": gpu is not None}
+    local = {"inside": inside is not None, "practice": [*practice]}
     has = {"canvas": None, "chat": chat is not None, "local": local}
     _write(folder / "about.json", about | has)
     for core in cores.iterdir():
@@ -248,52 +242,10 @@ def _write(path: Path, data: dict[str, Any] | None) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
 
 
-# -- the tokenizer (trace/web/js/local/tokenizer.js) -----------------------------------------------
+# -- the places of a model's parts, from which local/inside.js computes a step's inside ------------
 
 
 Data = dict[str, Any]
-
-
-def page_tokenizer(metadata: Mapping[str, Any], tokenizer: Tokenizer) -> Data:
-    """Describe a tokenizer for a page. InputError if a page cannot use it."""
-    kind = metadata.get("tokenizer.ggml.model")
-    if kind not in ("gpt2", "llama", "gemma4"):
-        raise InputError(
-            f"the model's tokenizer is {kind!r}, and a page has byte-level and SentencePiece's BPE "
-            "alone"
-        )
-    if any(len(metadata.get(name, ())) for name in (RSTRIP_TOKEN_IDS, LSTRIP_TOKEN_IDS)):
-        raise InputError(
-            "the model's special tokens take the white space beside them, unlike a page's"
-        )
-    if tokenizer.sep_id is not None:
-        raise InputError("the model's texts end with a token, unlike a page's")
-    vocabulary = Vocabulary.from_gguf(metadata)
-    return {
-        "tokens": vocabulary.tokens,
-        "kinds": vocabulary.kinds.tolist(),
-        "bos_id": tokenizer.bos_id,
-        "add_bos": tokenizer.add_bos,
-        "names": {
-            i: tokenizer.token_name(i)
-            for i in range(tokenizer.vocab_size)
-            if not tokenizer.token_bytes(i)
-        },
-        "words": _words(metadata) if kind == "gpt2" else None,
-        "pieces": None if kind == "gpt2" else sentencepiece(metadata),
-    }
-
-
-def _words(metadata: Mapping[str, Any]) -> Data:
-    pre = lookup(metadata.get(FIELD))
-    return {
-        "merges": list(metadata["tokenizer.ggml.merges"]),
-        "patterns": list(pre.patterns),
-        "whole_words": pre.whole_words,
-    }
-
-
-# -- the places of a model's parts, from which local/inside.js computes a step's inside ------------
 
 
 _NAMES: dict[type[Op], str] = {DeltaNet: "delta nets", Mamba2: "Mamba 2"}

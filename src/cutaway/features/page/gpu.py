@@ -98,6 +98,10 @@ def record_program(packing: Packing, context: int) -> Recording:
     floats      the buffer of tensors; output: the first byte of the logits, and how many they have
     rotations   what makes cosines and sines
     tiles       for each list of tiles, the most rows of a tile
+    rows        the most rows of a step; split_rows: the most for which attention is split
+    blocks      how many KV blocks there are; block: their tokens; chunk: those of a chunk
+    window      how far layers with a window see, 0 if none has one; has_states: of recurrent layers
+    texts_to_check  token ids, and the SHA-256 of the logits after the last one
     """
     device, blocks = WeightFile(packing), -(-context // KV_BLOCK)
     runner = make_runner(packing, device, context)

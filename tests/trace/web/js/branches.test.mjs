@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { branches, clip, family, forkOf, inherits, lineage, meanBits, parentOf, scaleEnd, titleOf }
+import { branches, family, forkOf, inherits, lineage, meanBits, parentOf, scaleEnd, titleOf }
   from "../../../../src/cutaway/trace/web/js/figures/branches.js";
+import { clip } from "../../../../src/cutaway/trace/web/js/figures/numbers.js";
 import { opened, pair, request, run } from "./runs.mjs";
 
 const root = run(1);

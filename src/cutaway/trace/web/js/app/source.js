@@ -16,7 +16,8 @@ const model = new LocalModel(new URL("model", document.baseURI).href, files, (do
   bar.max = all;
   bar.value = done;
   words.textContent = `loading the model: ${(done / MB).toFixed(1)} of ${(all / MB).toFixed(1)} MB`;
-  if (!box.isConnected) document.body.append(box);
+  if (done >= all) box.remove(); // once more where the core computes in the GPU's place
+  else if (!box.isConnected) document.body.append(box);
 });
 model.ready.catch(() => {}).then(() => box.remove());
 use(model);

@@ -33,10 +33,10 @@ class DeviceLine extends View {
   async check() {
     this.isChecking = true;
     this.draw();
-    const { device } = this.store.state;
     const refusal = await checkDevice().then(() => undefined, sentence);
     this.isChecking = false;
-    if (device) this.store.set({ device: { ...device, refusal } });
+    const { device } = this.store.state; // the processor, if the GPU failed
+    if (device) this.store.set({ device: device.gpu === null ? device : { ...device, refusal } });
   }
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { wordOf } from "../figures/numbers.js";
-import { group, label } from "./marks.js";
+import { group, label, round } from "./marks.js";
 /** @import { Mark } from "./marks.js" */
 /** @import { Rival } from "../figures/rivals.js" */
 
@@ -27,6 +27,3 @@ export function falling({ chosen, others }, scale = 1) {
   });
   return group("step", ...words, label(0, 0, wordOf(chosen.name), "chosen", { "font-size": round(sizeOf(chosen.share) * scale) }));
 }
-
-/** @param {number} pixels @returns {number} */
-const round = (pixels) => Math.round(pixels * 100) / 100;

@@ -4,9 +4,10 @@
  * exp(score − whole), on which each position is a point. Without scores, bars show the weights.
  */
 
-import { percent, thousands, withSign } from "../figures/numbers.js";
-import { box, group, label, mark, path, picture } from "./marks.js";
-import { LEAST, cut } from "./tower.js";
+import { scoreText } from "../figures/attention.js";
+import { clip, percent, thousands, withSign } from "../figures/numbers.js";
+import { box, group, label, mark, path, picture, round } from "./marks.js";
+import { LEAST } from "./tower.js";
 /** @import { Attended, Attention } from "../figures/attention.js" */
 /** @import { Mark } from "./marks.js" */
 
@@ -45,11 +46,11 @@ export function attentionDrawing({ rows, whole, other }, tokenAt, { width: room,
 function attendedRow({ position, weight, score, terms }, i, name, y, sizes) {
   const { pitch, type } = sizes;
   const base = y + pitch / 2 + 3.6 * type;
-  return group("row", mark("title", {}, `position ${thousands(position)}, ${name}: ${score === null ? "" : `score ${withSign(score, 3)}, `}weight ${percent(weight)}`),
+  return group("row", mark("title", {}, `position ${thousands(position)}, ${name}: ${score === null ? "" : `score ${scoreText(score, 3)}, `}weight ${percent(weight)}`),
     box({ x: 0, y, width: sizes.width, height: pitch }, "hit"),
-    label(0, base, String(i + 1), "figure"), label(NO * type, base, cut(name, Math.floor((TOKEN - 4) / CHARACTER)), "name"),
+    label(0, base, String(i + 1), "figure"), label(NO * type, base, clip(name, Math.floor((TOKEN - 4) / CHARACTER)), "name"),
     ...(sizes.wide && terms.length ? [path(`M${sizes.strip} ${y + pitch / 2}h${sizes.wide - 4}`, "axis"), path(termBars(terms, y + pitch / 2, sizes), "measured terms")] : []),
-    ...(score === null ? [] : [label(sizes.width - (SHARE + AIR) * type, base, Number.isFinite(score) ? withSign(score) : "−∞", "figure end")]),
+    ...(score === null ? [] : [label(sizes.width - (SHARE + AIR) * type, base, scoreText(score), "figure end")]),
     ...weightBar(weight, y, sizes, "measured"));
 }
 
@@ -95,6 +96,3 @@ function curve(rows, whole, { top, width, type }) {
         ...(named ? [label(at, y(weight) - 6 * type, String(rows.indexOf(/** @type {Attended} */ (read[i])) + 1), "figure middle")] : [])];
     })];
 }
-
-/** @param {number} value @returns {number} a hundredth of a pixel is enough */
-const round = (value) => Math.round(value * 100) / 100;

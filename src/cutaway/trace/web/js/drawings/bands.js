@@ -7,7 +7,7 @@
 import { heat } from "../figures/catalogue.js";
 import { percent, thousands } from "../figures/numbers.js";
 import { LEAST } from "./tower.js";
-import { group, label, mark, path, picture } from "./marks.js";
+import { group, label, mark, path, picture, round } from "./marks.js";
 /** @import { StateLayer } from "../figures/attention.js" */
 /** @import { Mark } from "./marks.js" */
 
@@ -33,6 +33,3 @@ export function bands(layers, tokenAt, { width: room, type }, sentence) {
         path(`M${round(left + (count - half) * each)} ${y}v${pitch}`, "half", `half of layer ${layer}'s comes from the tokens right of here`));
     }));
 }
-
-/** @param {number} value @returns {number} a hundredth of a pixel is enough */
-const round = (value) => Math.round(value * 100) / 100;

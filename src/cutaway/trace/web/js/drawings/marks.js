@@ -36,3 +36,6 @@ export const picture = ({ width, height }, sentence, ...marks) => mark("svg", { 
 
 /** @param {string | undefined} title @returns {Mark[]} */
 const titles = (title) => (title ? [mark("title", {}, title)] : []);
+
+/** @param {number} pixels @returns {number} to hundredths, which is enough */
+export const round = (pixels) => Math.round(pixels * 100) / 100;

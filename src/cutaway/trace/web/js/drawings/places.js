@@ -2,7 +2,7 @@
  * Where the parts of the river are, and what its marks share.
  */
 
-import { percent, visible, withSign } from "../figures/numbers.js";
+import { clip, percent, visible, withSign } from "../figures/numbers.js";
 /** @import { Band } from "../figures/river.js" */
 
 /**
@@ -50,10 +50,7 @@ export function spread(all, low, high, most) {
 export const fits = (words, width, scale) => words.length * 6.2 * scale < width;
 
 /** @param {string} token @param {number} most characters @returns {string} */
-export function short(token, most) {
-  const text = visible(token);
-  return [...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text;
-}
+export const short = (token, most) => clip(visible(token), most);
 
 /** @param {Band} band @returns {string} its probabilities, one after the other, and its luck */
 export function bandTitle({ token, shares, luck, score }) {

@@ -37,11 +37,6 @@ export function riverDrawing(river, { width, scale, selected, exit }) {
 
 // -- the flow -------------------------------------------------------------------------------------
 
-/**
- * From and to in pixels of each band in a column, the rest last; null: it has no share there.
- * @typedef {([number, number] | null)[]} Stack
- */
-
 /** @param {River} river @param {Layout} layout @returns {(Stack | null)[]} by column; null: the record does not have it */
 function stacksOf({ bands, rests }, { top, deep }) {
   return rests.map(({ share: rest }, column) => {

@@ -4,7 +4,7 @@
  */
 
 import { thousands } from "../figures/numbers.js";
-import { box, mark, path, picture } from "./marks.js";
+import { box, mark, path, picture, round } from "./marks.js";
 /** @import { Mark } from "./marks.js" */
 /** @import { Part, Times } from "../figures/time.js" */
 
@@ -44,6 +44,3 @@ export function staircase({ blocks, ms }, here, size) {
   });
   return picture(size, "", path(`${d}V${height}Z`, "measured"), ...marked, mark("title", {}, TITLE));
 }
-
-/** @param {number} value @returns {number} a hundredth of a pixel */
-const round = (value) => Math.round(value * 100) / 100;

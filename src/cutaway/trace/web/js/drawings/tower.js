@@ -5,8 +5,8 @@
  */
 
 import { heat } from "../figures/catalogue.js";
-import { percent, thousands } from "../figures/numbers.js";
-import { box, group, label, mark, path, picture } from "./marks.js";
+import { clip, percent, thousands } from "../figures/numbers.js";
+import { box, group, label, mark, path, picture, round } from "./marks.js";
 /** @import { Mark } from "./marks.js" */
 
 /**
@@ -46,7 +46,7 @@ export function tower(rows, token, { width: room, pitch, type }, sentence) {
   return picture({ width, height: foot }, sentence,
     label(0, top - 6 * type, "layer"), label(cell.x, top - 6 * type, "likeliest token"),
     label(cell.x + cell.width + (COLUMNS.p - 4) * type, top - 6 * type, "p", "label end"),
-    label(axis.from, top - 6 * type, `rank of ${cut(token, 14)}`),
+    label(axis.from, top - 6 * type, `rank of ${clip(token, 14)}`),
     ...rows.map((row, i) => box({ x: 0, y: y(i), width, height: pitch }, "hit", told(row))), ...grid,
     path(`M${points.map((point) => point.join(" ")).join("L")}`, "rank"),
     ...rows.map((row, i) => layerRow(row, { cell, y: y(i), x: x(row.rank), pitch, type })));
@@ -65,7 +65,7 @@ function layerRow(row, { cell, y, x, pitch, type }) {
     mark("title", {}, told(row)),
     label(0, base, layer < 0 ? "before" : `L${layer}`),
     mark("rect", { class: `measured cell${ours ? " chosen" : ""}`, x: cell.x, y: y + 0.5, width: cell.width, height: pitch - 1, fill: heat(probability) }),
-    label(cell.x + 4, base, cut(name, Math.floor((cell.width - 8) / (CHARACTER * type))), "name"),
+    label(cell.x + 4, base, clip(name, Math.floor((cell.width - 8) / (CHARACTER * type))), "name"),
     label(right + (COLUMNS.p - 4) * type, base, percent(probability), "figure end"),
     ...(same ? [mark("circle", { class: "chosen luck", cx: right + (COLUMNS.p + 4) * type, cy: middle, r: 2.5 * type })] : []),
     mark("circle", { class: `point${rank === 1 ? " chosen" : ""}`, cx: x, cy: middle, r: (rank === 1 ? 3 : 2) * type }),
@@ -76,9 +76,3 @@ function layerRow(row, { cell, y, x, pitch, type }) {
 const told = ({ layer, name, probability, rank, draws, same }) =>
   `${layer < 0 ? "before the first layer" : `after layer ${layer}`}: ${name}, ${percent(probability)}; the step's token has rank ${thousands(rank)}`
   + (draws === null ? "" : same ? "; the same luck draws it" : `; the same luck draws ${draws}`);
-
-/** @param {string} text @param {number} most characters @returns {string} */
-export const cut = (text, most) => ([...text].length > most ? `${[...text].slice(0, Math.max(most - 1, 1)).join("")}…` : text);
-
-/** @param {number} value @returns {number} a hundredth of a pixel is enough */
-const round = (value) => Math.round(value * 100) / 100;

@@ -82,13 +82,16 @@ function half(shares) {
 /** @param {[number, number] | null} head @returns {string} */
 export const headName = (head) => (head ? `L${head[0]}.H${head[1]}` : "mean of all heads");
 
+/** @param {number} score @param {number} [digits] @returns {string} −∞ where a window hides the position */
+export const scoreText = (score, digits) => (Number.isFinite(score) ? withSign(score, digits) : "−∞");
+
 /**
  * @param {Attention} attention @param {[number, number] | null} head @param {(position: number) => string} tokenAt
  * @returns {string} what the drawing of a head says
  */
 export function attentionSentence({ rows, whole }, head, tokenAt) {
   const list = rows.map(({ position, weight, score }) =>
-    `${tokenAt(position)} ${score === null ? "" : `score ${withSign(score)}, `}weight ${percent(weight)}`).join("; ");
+    `${tokenAt(position)} ${score === null ? "" : `score ${scoreText(score)}, `}weight ${percent(weight)}`).join("; ");
   return `${headName(head)}, by softmax of ${whole === null ? "each head's scores" : "the scores"}: ${list}.`;
 }
 

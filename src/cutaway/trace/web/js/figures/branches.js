@@ -4,7 +4,7 @@
  * Knows runs and what follows from them. Knows no document.
  */
 
-import { bits, visible, wordOf } from "./numbers.js";
+import { bits, clip, visible, wordOf } from "./numbers.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 
@@ -84,11 +84,6 @@ function beginning(run) {
   return visible((text ?? run.trace.known?.prompt ?? run.name).trim() || `run ${run.id}`);
 }
 
-/** @param {string} text @param {number} maxLength characters @returns {string} */
-export function clip(text, maxLength) {
-  const characters = [...text];
-  return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : text;
-}
 
 /** @param {Run} run @returns {number | null} mean surprise in bits; null: there is no token yet */
 export function meanBits({ trace: { steps } }) {

@@ -113,3 +113,9 @@ function escapeCharacter(character) {
   const [letter, digits] = hex.length < 3 ? ["x", 2] : hex.length < 5 ? ["u", 4] : ["U", 8];
   return ESCAPES[character] ?? `\\${letter}${hex.padStart(Number(digits), "0")}`;
 }
+
+/** @param {string} text @param {number} maxLength characters @returns {string} */
+export function clip(text, maxLength) {
+  const characters = [...text];
+  return characters.length > maxLength ? `${characters.slice(0, Math.max(maxLength - 1, 1)).join("")}…` : text;
+}

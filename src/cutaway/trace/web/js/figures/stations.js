@@ -123,7 +123,7 @@ function luck({ head }, view) {
 }
 
 /** @param {StepView} view @returns {CandidateView[]} those that were left, the highest score first */
-export const sortByScore = (view) => view.candidates.filter((c) => c.score !== null && c.luck !== null)
+const sortByScore = (view) => view.candidates.filter((c) => c.score !== null && c.luck !== null)
   .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
 
 /** @param {StepView | null} view @returns {Station} */

@@ -228,7 +228,7 @@ const START = 0xc07a0a1dn, GOLDEN = 0x9e3779b97f4a7c15n, MIX = 0xd6e8feb86659fd9
  * @param {bigint} soFar
  * @param {bigint} row
  */
-export function chainHash(soFar, row) {
+function chainHash(soFar, row) {
   const mixed = BigInt.asUintN(64, (soFar ^ row) * MIX);
   return BigInt.asUintN(64, (mixed ^ (mixed >> 29n)) * GOLDEN);
 }

@@ -32,22 +32,27 @@ async function load(address, { files, weights: size }) {
   const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => folder.json(`${name}.json`)));
   const compiled = await compileCore(folder), memory = compiled.threads > 1 ? createMemory(plan.bytes) : undefined;
   const core = await Core.open(compiled.module, memory), tokenizer = new Tokenizer(vocabulary);
+  let loads = 0;
   /** @param {(bytes: Uint8Array<ArrayBuffer>, at: number) => void} use */
   const parts = (use) => {
-    if (folder.done >= folder.all) folder.expect(size); // a second time
+    if (loads++) folder.expect(size - folder.all + folder.done); // again, whatever of it came before
     return folder.eachPart(model.parts, use);
   };
   /** @type {Promise<Loop> | null} */
   let building = null;
-  const onCore = () => (building ??= build(core, plan, parts, compiled).then((reader) =>
-    new Loop(core, reader, tokenizer, model, { tier: compiled.tier, threads: compiled.threads }, plan.context)));
+  const onCore = () => (building ??= build(core, plan, parts, compiled).then(
+    (reader) => new Loop(core, reader, tokenizer, model, { tier: compiled.tier, threads: compiled.threads }, plan.context),
+    (error) => {
+      building = null; // the next request may succeed
+      throw error;
+    }));
   const gpu = await openGpu(folder, model, core, parts);
   if (!gpu) return { loop: await onCore(), inside: onCore, anatomy, gpu };
   const reader = new Reader({ run: async (tokens, first) => core.receive(await gpu.run(tokens, first)), hasStates: gpu.hasStates });
   const loop = new Loop(core, reader, tokenizer, model, { backend: "gpu", tier: gpu.tier, threads: 1 }, plan.context);
   loop.fallBack = async (reason) => {
-    postMessage({ device: { gpu: null, reason } });
     ({ reader: loop.reader, computed: loop.computed } = await onCore());
+    postMessage({ device: { gpu: null, reason } });
   };
   return { loop, inside: onCore, anatomy, gpu };
 }
@@ -70,9 +75,8 @@ async function build(core, plan, parts, compiled) {
 async function openGpu(folder, model, core, parts) {
   try {
     if (!model.gpu) throw new Error("the model was exported without what a GPU needs");
-    const [program, probe] = await Promise.all(["gpu.json", "probe.json"].map((name) => folder.json(name)));
-    const [data, probeData] = await Promise.all(["gpu.bin", "probe.bin"].map((name) => folder.bytes(name)));
-    if (!program || !probe || !data || !probeData) throw new Error("its files are missing");
+    const [program, probe, data, probeData] = await Promise.all(
+      [folder.json("gpu.json"), folder.json("probe.json"), folder.bytes("gpu.bin"), folder.bytes("probe.bin")]);
     const gpu = await GpuModel.open({ program, data, probe, probeData }, parts, core.angles(program.rotations));
     postMessage({ device: { gpu: gpu.name } });
     return gpu;
@@ -95,7 +99,10 @@ async function write(loop, id, text, signal) {
 async function answer({ loop, inside, anatomy, gpu }, question, id, signal) {
   if (question.check) {
     loop.reader.cachedIds = []; // the texts overwrite the keys and values
-    await gpu?.check();
+    await gpu?.check().catch(async (error) => {
+      await loop.fallBack(error.message);
+      throw error;
+    });
     return postMessage({ id, done: true });
   }
   if (!question.inside) return write(loop, id, question.text, signal);

@@ -46,7 +46,7 @@ function ghost(trace, step) {
   if (!rival) return null;
   const label = `the model wanted ${visible(rival.name)}, ${percent(rival.share)}`;
   return el("button", { type: "button", class: "ghost", tabindex: -1, "data-word": wordOf(rival.name), "aria-label": label,
-    title: `${label}: click to continue with it` });
+    title: label });
 }
 
 /** @param {string} name @returns {string} how far its background begins after its leading spaces, which stay behind where a line ends */

@@ -1,6 +1,6 @@
 /**
- * What leaves the page of the selected step: its address, a picture of it, and on paper from what the same text comes
- * again. The address holds requests; what came from a file it cannot hold, and says so.
+ * What leaves the page of the selected step: its address, a picture of it, and, in print, the model, seed and fingerprint
+ * that give the same text again. The address holds requests; what came from a file it cannot hold, and says so.
  */
 
 import { cardOf } from "../figures/card.js";
@@ -41,7 +41,12 @@ class CopyLink extends View {
 
   async paint() {
     const here = this.step;
-    if (here) save(`step-${here.step.index}.png`, await pictureOf(here.run.trace, here.step), "image/png");
+    if (!here) return;
+    try {
+      save(`step-${here.step.index}.png`, await pictureOf(here.run.trace, here.step), "image/png");
+    } catch {
+      setText(this.missing, "This browser cannot make the picture.");
+    }
   }
 
   print() {

@@ -203,7 +203,7 @@ export const headRow = (...names) => el("thead", {}, el("tr", {}, ...names.map((
   (name === "" ? el("td") : el("th", { scope: "col" }, name)))));
 
 /** @param {string} text @returns {Promise<boolean>} whether it was copied */
-export async function copyText(text) {
+async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;

@@ -3,6 +3,7 @@
  */
 
 import { MOST_ROWS, sortByAttribution, nameIn } from "../figures/inside.js";
+import { scoreText } from "../figures/attention.js";
 import { percent, thousands, withSign } from "../figures/numbers.js";
 import { el, figure, scrolling } from "./dom.js";
 /** @import { Attended, StateLayer } from "../figures/attention.js" */
@@ -66,7 +67,7 @@ export const placeRows = (places, at) => places.slice(0, MOST_ROWS).map(({ posit
 
 /** @param {Attended[]} rows @param {TokenAt} at @returns {HTMLElement[]} */
 export const scoreRows = (rows, at) => rows.map(({ position, score, weight }, i) => el("tr", {}, figure(i + 1, "faint"), figure(thousands(position)),
-  el("th", { scope: "row" }, token(at(position))), figure(score === null ? "–" : Number.isFinite(score) ? withSign(score, 3) : "−∞"), figure(percent(weight))));
+  el("th", { scope: "row" }, token(at(position))), figure(score === null ? "–" : scoreText(score, 3)), figure(percent(weight))));
 
 /** @param {StateLayer[]} layers @param {TokenAt} at @returns {HTMLElement[]} */
 export const stateRows = (layers, at) => layers.map(({ layer, keeps, half }) => {

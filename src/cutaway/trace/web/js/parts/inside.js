@@ -142,6 +142,12 @@ class InsidePanel extends View {
     else rest();
   }
 
+  /** @param {ReturnType<typeof stateLayers>} states @param {(position: number) => string} tokenAt the token at a position */
+  showStates(states, tokenAt) {
+    this.stateSection.hidden = !states.length;
+    this.states.show(states.length ? (room) => bands(states, tokenAt, room, statesSentence(states)) : null);
+  }
+
   /**
    * @param {StepInside} inside @param {InsideSelection} selection @param {HeadFigures[]} allHeads
    * @param {(position: number) => string} tokenAt the token at a position @param {boolean} fresh whether it is another step
@@ -166,9 +172,7 @@ class InsidePanel extends View {
     setText(this.attentionHeading, `Attention of ${head ? headName(head) : "all heads, on average"}`);
     const reads = head ? layersAttending(inside)[head[0]] : attending;
     this.attention.show(reads ? (room) => attentionDrawing(read, tokenAt, room, attentionSentence(read, head, tokenAt)) : null);
-    const states = stateLayers(inside);
-    this.stateSection.hidden = !states.length;
-    this.states.show(states.length ? (room) => bands(states, tokenAt, room, statesSentence(states)) : null);
+    if (fresh) this.showStates(stateLayers(inside), tokenAt);
     const figures = allHeads[(head?.[0] ?? 0) * inside.heads + (head?.[1] ?? 0)];
     setText(this.headSentence, !reads ? `Layer ${head?.[0]} does not attend.` : head && figures ? headSentence(figures, tokenAt(figures.most))
       : `${inside.value("sinks")} of ${thousands(allHeads.filter(({ weight }) => weight > 0).length)} heads give position 0 more than 30% of their weight. `

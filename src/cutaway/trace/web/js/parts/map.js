@@ -6,7 +6,8 @@
  * then its new tokens join its last piece.
  */
 
-import { clip, forkOf, parentOf } from "../figures/branches.js";
+import { clip } from "../figures/numbers.js";
+import { forkOf, parentOf } from "../figures/branches.js";
 import { blocksOf } from "../figures/lines.js";
 import { joinedTracks, ownTracks, turns, widthOf } from "../drawings/map.js";
 import { drawn, el, svg } from "./dom.js";

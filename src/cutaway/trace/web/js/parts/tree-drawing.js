@@ -4,7 +4,8 @@
  * Knows SVG. A node is created once; later only its attributes and texts change.
  */
 
-import { clip, forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
+import { clip } from "../figures/numbers.js";
+import { forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
 import { setAttributes, setText, svg, typeScale } from "./dom.js";
 /** @import { Branch } from "../figures/branches.js" */
 /** @import { Run } from "../state/store.js" */

@@ -15,7 +15,7 @@ export class View extends HTMLElement {
   #unshown = new Set();
   /** @type {Set<string>} errors that were told */
   #told = new Set();
-  #apology = Object.assign(document.createElement("p"), { className: "unshown", textContent: "This part of the file cannot be shown." });
+  #apology = Object.assign(document.createElement("p"), { className: "unshown", textContent: "This part of the run cannot be shown." });
 
   /** @param {Store} store @param {Session} session */
   attach(store, session) {

@@ -101,6 +101,9 @@ export class InsideCache {
   /** @param {Run} run that is removed */
   forget(run) {
     for (const key of this.entries.keys()) if (key.startsWith(`${run.id} `)) this.entries.delete(key);
+    if (!this.asking.startsWith(`${run.id} `)) return;
+    this.stream?.abort();
+    this.asking = "";
   }
 
   /** @param {string} key @param {Found} entry */

@@ -48,7 +48,7 @@
  * about         the served model; "models" where there are several, "canvas" where the model is a diffusion
  *               model; null: not asked yet, or there is no server
  * loading       whether the page still asks which model there is
- * device        what computes in a page that runs its own model; null: a server does
+ * device        what computes in a page that runs its own model; null: not known yet, or a server does
  * locked        whether the server requires a key
  * large         whether the type is large, for a projector
  * sheet         whether a phone shows the selected step in a sheet
@@ -173,7 +173,9 @@ export class Store extends EventTarget {
     this.set({ runs: left, other: other === id ? null : other, typing: typing === id ? null : typing });
     const next = left[Math.max(0, at - 1)];
     if (run === id && next) this.select(next.id);
-    if (!next && recording) this.goTo(mostUncertain(recording.trace));
+    if (next) return;
+    this.set({ whatIf: null, pass: null, follow: false });
+    if (recording) this.goTo(mostUncertain(recording.trace));
   }
 
   /** @param {number} id of the run to select @param {number} [at] the step, as far as the run has it; default: the same */

@@ -17,11 +17,12 @@ export async function openDevice(largest) {
   if (largest > Math.min(binding, buffer)) {
     throw new Error(`its buffers have at most ${Math.min(binding, buffer)} bytes, and the model needs ${largest}`);
   }
+  const name = nameOf(adapter.info ?? {});
   const device = await adapter.requestDevice({ requiredLimits: { maxStorageBufferBindingSize: largest, maxBufferSize: largest } });
-  return { device, name: nameOf(adapter.info) };
+  return { device, name };
 }
 
-/** @param {GPUAdapterInfo} info */
+/** @param {Partial<GPUAdapterInfo>} info older browsers have none */
 function nameOf({ vendor, architecture, device, description }) {
   return description || [vendor, architecture, device].filter(Boolean).join(" ") || "GPU";
 }

@@ -17,14 +17,14 @@ const KINDS = /** @type {const} */ ([
  * @typedef {[buffer: number, at: number, bytes: number]} Range of a buffer
  * @typedef {{writes: number[][], launches: Launch[], read: Range} & Record<string, any>} Step
  * @typedef {{fused: Record<string, string>, packed_dot: string, texts: string[], pipelines: [string, number[]][], buffers: [number, boolean, Place | null][],
- *   groups: number[][], steps?: Step[]} & Record<string, any>} Document_
+ *   groups: number[][], steps?: Step[]} & Record<string, any>} Recorded
  */
 
 export class Recording {
-  /** @param {GPUDevice} device @param {Document_} document_ @param {Uint8Array} data the recording's file */
-  constructor(device, document_, data) {
+  /** @param {GPUDevice} device @param {Recorded} recorded @param {Uint8Array} data the recording's file */
+  constructor(device, recorded, data) {
     this.device = device;
-    this.document = document_;
+    this.document = recorded;
     this.data = data;
     /** @type {GPUBuffer[]} */
     this.buffers = [];
@@ -50,6 +50,8 @@ export class Recording {
       if (refusal) throw new Error(`its driver cannot compile ${name}: ${refusal.message}`);
       return device.createComputePipelineAsync({ layout: pipelineLayout, compute: { module, entryPoint: "main" } });
     }));
+    device.pushErrorScope("out-of-memory");
+    device.pushErrorScope("validation");
     this.buffers = buffers.map(([size, isUniform, content]) => {
       const usage = (isUniform ? GPUBufferUsage.UNIFORM : GPUBufferUsage.STORAGE) | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
       const buffer = device.createBuffer({ size, usage });
@@ -61,6 +63,8 @@ export class Recording {
       const buffer = /** @type {GPUBuffer} */ (this.buffers[index]);
       return { binding, resource: { buffer, offset: 0, size: binding === 1 ? OP_BYTES : buffer.size } };
     }) }));
+    const [invalid, full] = [await device.popErrorScope(), await device.popErrorScope()], failure = full ?? invalid;
+    if (failure) throw new Error(`it has no room for the model: ${failure.message}`);
   }
 
   /** @param {number[]} pieces @param {string} way @param {boolean} flushes @returns {string} a kernel's text */
