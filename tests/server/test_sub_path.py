@@ -44,7 +44,7 @@ def test_every_file_of_the_page_is_below_the_path(at):
         assert answer.status_code == 200, url
         if answer.headers["content-type"].startswith("text/"):
             wanted |= links(url, answer.text) - seen
-    assert len(seen) > 60 and all(url.startswith(f"{at}/") for url in seen)
+    assert len(seen) >= 5 and all(url.startswith(f"{at}/") for url in seen)
 
 
 def test_the_api_and_its_document(at):

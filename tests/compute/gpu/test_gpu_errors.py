@@ -152,7 +152,9 @@ def test_memory_runs_out_at_load(opened, monkeypatch):
 
 def test_memory_runs_out_at_a_step_and_the_text_continues(opened, tiny_path, monkeypatch):
     """What the step had begun to enlarge is as before."""
-    monkeypatch.setattr("cutaway.compute.backends.gpu.check.check", lambda *_: None)  # has room
+    monkeypatch.setattr(
+        "cutaway.compute.backends.gpu.check.check_kernels", lambda *_: None
+    )  # has room
     with LLM(tiny_path, threads=1, progress=False) as cpu:
         expected = cpu.generate("ab" * 100, seed=1, max_tokens=3, ignore_eos=True).fingerprint
     with LLM(tiny_path, backend="gpu", threads=1, progress=False) as llm:

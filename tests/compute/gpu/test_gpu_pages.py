@@ -8,10 +8,10 @@ import pytest
 
 from cutaway.base import _native
 from cutaway.compute.backends.cpu import new_plan
+from cutaway.compute.backends.gpu import pages
 from cutaway.compute.calls import plain
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.features.page import gpu
 from cutaway.features.page.plan import write_plan
 from kit.gpu_replay import Replay
 from support import random_models
@@ -46,8 +46,8 @@ def check(device, family, tmp_path, *, has_dot):
     model = LoadedModel(tmp_path / "model", Setup(), weights=False)
     with model.open_file() as file:
         *_, packing = write_plan(model.graph, file, tmp_path / "weights", CONTEXT)
-        gpu.record_program(packing, CONTEXT).write(tmp_path, "gpu")
-        runner = gpu.make_runner(packing, gpu.WeightFile(packing), CONTEXT)
+        pages.record_program(packing, CONTEXT).write(tmp_path, "gpu")
+        runner = pages.make_runner(packing, pages.WeightFile(packing), CONTEXT)
         plan = new_plan(_native.Pool(1), -(-CONTEXT // 32), CONTEXT, "f16")
         plan.add(plain(packing.calls), [*packing.packed.values()], [])
     replay = Replay(device.device, tmp_path / "gpu", "int", has_dot=has_dot)
@@ -63,7 +63,7 @@ def check(device, family, tmp_path, *, has_dot):
         angles = [a.at(positions.astype(np.int32)).ravel().view(np.int32).tolist()
                   for a in runner._angles]  # fmt: skip
         asked.append({"tokens": ids.tolist(), "first": first, "angles": angles})
-        right.append(plan.run(gpu.one_text(positions, ids, CONTEXT)).tobytes())
+        right.append(plan.run(pages.one_text(positions, ids, CONTEXT)).tobytes())
         first += rows
     (tmp_path / "steps.json").write_text(json.dumps(asked))
     told = json.loads(

@@ -120,6 +120,7 @@ def toy_alone():
 @pytest.fixture(scope="session")
 def toy_folder(toy_alone, tmp_path_factory):
     """The page that runs toy-writer by itself, which it loads in a tenth of SmolLM2's time."""
+    pytest.importorskip("ziglang", reason=NEEDS)
     out = tmp_path_factory.mktemp("toy") / "page"
     model = LoadedModel.open("toy-writer", Setup(), weights=False)
     missing = write_page_folder(model, out, context=512, cores=cores(), run=lambda: toy_alone)
@@ -166,6 +167,7 @@ def site(request, hosted):
 @pytest.fixture(scope="session")
 def alone_folder(smollm2_path, smollm2_alone, tmp_path_factory):
     """The page that runs SmolLM2 by itself."""
+    pytest.importorskip("ziglang", reason=NEEDS)
     out = tmp_path_factory.mktemp("alone") / "page"
     model = LoadedModel(smollm2_path, Setup(), weights=False)
     write_page_folder(model, out, context=512, cores=cores(), run=lambda: smollm2_alone)

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
+from cutaway.compute.backends.gpu import pages
 from cutaway.compute.backends.gpu.launches import StepSize, launches
 from cutaway.compute.backends.gpu.run import CHUNK
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.features.page import gpu
 from cutaway.features.page.plan import write_plan
 from support.page_modules import JS, run_node
 from support.random_llama import write_tiny_llama
@@ -43,13 +43,13 @@ def test_a_step_in_javascript_is_the_step_in_python(paths, name, tmp_path):
     model = LoadedModel(paths[name], Setup(), weights=False)
     with model.open_file() as file:
         *_, packing = write_plan(model.graph, file, tmp_path / "weights", CONTEXT)
-        recorded = gpu.record_program(packing, CONTEXT)
-        runner = gpu.make_runner(packing, gpu.WeightFile(packing), CONTEXT)
+        recorded = pages.record_program(packing, CONTEXT)
+        runner = pages.make_runner(packing, pages.WeightFile(packing), CONTEXT)
     recorded.write(tmp_path, "gpu")
     asked, right = [], []
     for first, rows in STEPS:
         positions, ids = np.arange(first, first + rows), (np.arange(rows) * 7 + first) % 99
-        batch = gpu.one_text(positions, ids, CONTEXT)
+        batch = pages.one_text(positions, ids, CONTEXT)
         runner.run(batch)
         writes = {buffer: words for buffer, _, words in runner._device.steps[-1].writes}
         lists, step = (writes[of].view(np.int32) for of in (runner.lists, runner.step))

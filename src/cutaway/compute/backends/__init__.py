@@ -37,7 +37,9 @@ from cutaway.files.weights.cursor import quote
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Offload
+    from cutaway.compute.backends.gpu.record import Recording
     from cutaway.compute.backends.gpu.report import Comparison
+    from cutaway.compute.lowering.packing import Packing
 
 BACKENDS = ("cpu", "gpu", "reference")
 MAX_THREADS = 1023  # of the native pool
@@ -207,16 +209,23 @@ def _load_gpu(
 ) -> Backend:
     """Load a model onto a GPU, and check its kernels; sizes: arguments of ``load``, by name."""
     from cutaway.compute.backends.gpu import GpuBackend
-    from cutaway.compute.backends.gpu.check import check, load_cpu
+    from cutaway.compute.backends.gpu.check import check_kernels, load_cpu
     from cutaway.compute.backends.gpu.recheck import Recheck, recheck_interval
 
     interval = recheck_interval()
     device = beside.device if isinstance(beside, GpuBackend) else None
     backend = GpuBackend(graph, file, on_progress=on_progress, device=device, **sizes)
-    check(backend, graph, lambda: load_cpu(backend, graph, file))
+    check_kernels(backend, graph, lambda: load_cpu(backend, graph, file))
     if interval:
         backend.recheck = Recheck(backend, load("cpu", graph, file, **sizes), graph, interval)
     return backend
+
+
+def record_page(packing: "Packing", context: int) -> "dict[str, Recording]":
+    """Return what a page runs on its reader's GPU, by the names of its files."""
+    from cutaway.compute.backends.gpu import pages
+
+    return pages.record_page(packing, context)
 
 
 def _warn_of_reference() -> None:

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutaway.base import _native
-from cutaway.compute.calls import Floats
+from cutaway.compute.calls import Call, Floats
 from cutaway.compute.lowering import WeightTable, matrix_shapes
 from cutaway.compute.lowering.emit import Emitter, lower
 from cutaway.compute.model import Graph
@@ -46,6 +46,15 @@ class PackedWeights(NamedTuple):
         """Lower a graph to calls that name these weights by number; options: see ``emit.lower``."""
         table = weight_table(self.matrices, self.vectors, [*self.stored])
         return lower(graph, table, context, **options)
+
+
+class Packing(NamedTuple):
+    """A model whose weights were packed into one file: its matrices, and the calls of its plan."""
+
+    graph: Graph
+    file: ModelFile
+    packed: Mapping[Slice, _native.Packed]
+    calls: list[Call]
 
 
 def weight_table(

@@ -21,7 +21,7 @@ import numpy as np
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
 from cutaway.base import _native
-from cutaway.compute.backends import STEP_ROWS
+from cutaway.compute.backends import STEP_ROWS, record_page
 from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, Op
@@ -33,7 +33,6 @@ from cutaway.compute.model.ops.numbers import Mul, Scale
 from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.page.gpu import write_gpu
 from cutaway.features.page.plan import Readable, write_plan
 from cutaway.features.page.settings import page_settings
 from cutaway.features.page.tokenizer import page_tokenizer
@@ -117,9 +116,11 @@ def _write_all(
         _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
         weights = folder / "weights"
         plan, read, packing = write_plan(model.graph, file, weights, context, on_progress)
-        gpu = _if_any(
-            lambda: write_gpu(folder, packing, context), "the page computes on no GPU", missing
+        recordings = _if_any(
+            lambda: record_page(packing, context), "the page computes on no GPU", missing
         )
+    for name, recording in (recordings or {}).items():
+        recording.write(folder, name)
     _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
     parts = [*_parts(weights)]
     weights.unlink()
@@ -129,7 +130,10 @@ def _write_all(
         lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
     )
     _write(folder / "inside.json", inside)
-    _write(folder / "model.json", _model(model) | {"parts": parts, "chat": chat, "gpu": gpu})
+    _write(
+        folder / "model.json",
+        _model(model) | {"parts": parts, "chat": chat, "gpu": recordings is not None},
+    )
     about = page_about(
         model.name, model.identity.weights, context, model.config.attention, defaults
     )

@@ -11,11 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cutaway.base import _native
-from cutaway.compute.calls import Call, Floats, plain
+from cutaway.compute.calls import Floats, plain
 from cutaway.compute.lowering import matrix_shapes, read_vectors
 from cutaway.compute.lowering.compile import spell_out_orders
 from cutaway.compute.lowering.emit import lower
-from cutaway.compute.lowering.packing import pack_matrices, weight_bytes, weight_table
+from cutaway.compute.lowering.packing import (
+    Packing,
+    pack_matrices,
+    weight_bytes,
+    weight_table,
+)
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 from cutaway.compute.model.ops.rows import EmbedStored
@@ -53,15 +58,6 @@ class Readable(NamedTuple):
     tensors: dict[str, tuple[int, int]]
     matrices: dict[Slice, tuple[int, bool]]
     vectors: Mapping[str, Floats]
-
-
-class Packing(NamedTuple):
-    """A model as it was packed for a page: its graph, file, matrices, and the calls of its plan."""
-
-    graph: Graph
-    file: ModelFile
-    packed: Mapping[Slice, _native.Packed]
-    calls: list[Call]
 
 
 def write_plan(

@@ -16,7 +16,7 @@ from cutaway.base.resources import default_threads
 from cutaway.compute.backends.base import Batch, Bytes, Logits
 from cutaway.compute.backends.gpu.adapters import open_device
 from cutaway.compute.backends.gpu.batches import Bounds
-from cutaway.compute.backends.gpu.check import check, room_for_steps, unchecked_kernels
+from cutaway.compute.backends.gpu.check import check_kernels, room_for_steps, unchecked_kernels
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.gpu.memory import make_memory
@@ -94,7 +94,9 @@ class GpuBackend(PackedBackend):
         twin._panels = self._panels.share(self._panels.matrices)
         twin._start(own_memory=True)
         room = room_for_steps(twin)
-        check(twin, self._graph, lambda: CpuBackend.beside(twin, twin._panels.read_all(), room))
+        check_kernels(
+            twin, self._graph, lambda: CpuBackend.beside(twin, twin._panels.read_all(), room)
+        )
 
     @property
     def program(self) -> Program:

@@ -52,7 +52,7 @@ def unchecked_kernels(backend: DeviceBackend, graph: Graph) -> set[str]:
     return _kernels(backend, graph) - _checked_before(backend.device) if embeds else set()
 
 
-def check(backend: DeviceBackend, graph: Graph, open_cpu: Callable[[], Backend]) -> None:
+def check_kernels(backend: DeviceBackend, graph: Graph, open_cpu: Callable[[], Backend]) -> None:
     """Run short texts on GPU and CPU. CutawayError names the first tensor with a bit that differs.
 
     Nothing is run if the same kernels were right on this device before, or if no op embeds tokens.

@@ -9,7 +9,7 @@
  * hasStates: a text can only be continued from its last token
  */
 
-const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two; ROWS of features/page/gpu.py
+const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two; ROWS of compute/backends/gpu/pages.py
 const PAUSE = 16;  // ms without a look at messages
 
 export class Reader {

@@ -1,7 +1,7 @@
 /**
  * A model on the reader's GPU: opened, checked against the CPU's bits, and run on the tokens of one text.
  *
- * Knows the recordings that Python wrote (features/page/gpu.py); not how a token is drawn from logits.
+ * Knows the recordings that Python wrote (compute/backends/gpu/pages.py); not how a token is drawn from logits.
  */
 
 import { sha256 } from "../../state/sha256.js";

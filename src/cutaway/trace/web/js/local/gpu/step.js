@@ -1,6 +1,6 @@
 /**
  * What one step of a program writes and launches, for some tokens of one text: what compute/backends/gpu/launches.py and
- * run.py do for a batch, whose tests compare both. Knows the recorded program (features/page/gpu.py), and no device.
+ * run.py do for a batch, whose tests compare both. Knows the recorded program (compute/backends/gpu/pages.py), and no device.
  */
 
 /** @import { Launch } from "./recording.js" */

@@ -1,12 +1,11 @@
-"""What a page computes with on its reader's GPU: the program, the probe, and texts that check it.
+"""Records what a page runs on its reader's GPU: the program, and texts that check it.
 
-Knows the two recordings that js/local/gpu reads, and which step the program is recorded with.
-Decides nothing about a step: which dispatches run, and with what numbers, the gpu backend knows.
+Knows the recording that js/local/gpu reads, and which step the program is recorded with. Decides
+nothing about a step.
 """
 
 from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from cutaway.base import _native
 from cutaway.compute.backends.base import Batch
-from cutaway.compute.backends.cpu import new_plan
 from cutaway.compute.backends.gpu.batches import Bounds
 from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.memory import make_memory
@@ -28,9 +26,9 @@ from cutaway.compute.backends.gpu.record import (
 )
 from cutaway.compute.backends.gpu.run import CHUNK, STEP_FIELDS, DeviceRunner
 from cutaway.compute.backends.gpu.weights import DeviceWeights
-from cutaway.compute.backends.layout import KV_BLOCK
+from cutaway.compute.backends.layout import DRAFT_STATES, KV_BLOCK
 from cutaway.compute.calls import plain
-from cutaway.features.page.plan import Packing
+from cutaway.compute.lowering.packing import Packing
 
 if TYPE_CHECKING:
     from cutaway.compute.backends.gpu.device import Device
@@ -45,15 +43,15 @@ _TEXTS = (1, 2, 4, 8, 40, CHUNK + 5)
 many runs, and attention in one chunk and in two."""
 
 
-def write_gpu(folder: Path, packing: Packing, context: int) -> int:
-    """Write gpu.json and gpu.bin (see ``record_program``), and the probe; return their bytes.
+def record_page(packing: Packing, context: int) -> dict[str, Recording]:
+    """Return what a page reads: "gpu", see ``record_program``, and "probe".
 
     OutOfMemoryError if a buffer would be larger than every browser allows.
     """
-    program, probe = record_program(packing, context), probe_recording(_TRIPLES, WAYS)
-    program.write(folder, "gpu")
-    probe.write(folder, "probe")
-    return len(program.data) + len(probe.data)
+    return {
+        "gpu": record_program(packing, context),
+        "probe": probe_recording(_TRIPLES, WAYS),
+    }
 
 
 class WeightFile(PaperDevice):
@@ -148,7 +146,7 @@ def make_runner(packing: Packing, device: WeightFile, context: int) -> DeviceRun
 def _checks(packing: Packing, context: int) -> Iterator[dict[str, Any]]:
     """Yield texts, each with the SHA-256 of the logits after its last token."""
     pool, blocks = _native.Pool(1), -(-context // KV_BLOCK)
-    plan = new_plan(pool, blocks, context, "f16")
+    plan = _native.Plan(pool, "", blocks, context, "", "f16", DRAFT_STATES)
     plan.add(plain(packing.calls), [*packing.packed.values()], [])
     for count in _TEXTS:
         if count <= context:
