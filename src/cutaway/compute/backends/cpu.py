@@ -121,7 +121,7 @@ class CpuBackend(PackedBackend):
         self._add_ops(self._runner)
 
     @classmethod
-    def beside(
+    def copy_backend(
         cls, other: PackedBackend, matrices: Mapping[Slice, _native.Packed], context: int
     ) -> Self:
         """Return a backend of another one's graph, with its threads, for one text of this context.

@@ -297,7 +297,7 @@ def page_arrays(
     at = arrays_by_name["looked.positions"]
     arrays_by_name["looked.scores"] = np.take_along_axis(look.scores, at, -1)
     if look.has_state_heads and look.states:
-        arrays_by_name["kept"] = np.stack([_kept(state) for state in look.states.values()])
+        arrays_by_name["kept"] = np.stack([_kept_shares(state) for state in look.states.values()])
     if lens is not None:
         arrays_by_name |= {
             "lens.ids": lens.ids[:, 0].astype(np.int32),
@@ -362,12 +362,12 @@ def _terms(look: Look, at: NDArray[np.int32]) -> tuple[Floats, NDArray[np.uint8]
     for layer, x in by_layer.items():
         read = at[layer, : len(x), :, None] >= look.first_seen[layer]
         terms[layer, : len(x), :, : x.shape[-1]] = np.where(read, x, 0.0)
-    most = np.abs(terms).max(axis=-1, initial=0.0)
-    shares = terms / np.maximum(most, TINY)[..., None]
-    return most, (np.rint(shares * TERM_LEVELS) + TERM_LEVELS).astype(np.uint8)
+    largest = np.abs(terms).max(axis=-1, initial=0.0)
+    shares = terms / np.maximum(largest, TINY)[..., None]
+    return largest, (np.rint(shares * TERM_LEVELS) + TERM_LEVELS).astype(np.uint8)
 
 
-def _kept(state: ValueWeights) -> Floats:
+def _kept_shares(state: ValueWeights) -> Floats:
     """Return each token's share of what a layer's heads read from their states: (tokens,)."""
     lengths: Floats = state.lengths.sum(axis=0)
     shares: Floats = lengths / max(float(lengths.sum()), TINY)

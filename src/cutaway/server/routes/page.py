@@ -42,13 +42,13 @@ class _Answer(NamedTuple):
     kind: str
     caching: Mapping[str, str]
 
-    def to(self, headers: Mapping[str, str]) -> Response:
+    def answer(self, headers: Mapping[str, str]) -> Response:
         """Answer a request with these headers."""
-        own = {**self.caching, "vary": "accept-encoding"}
+        answer_headers = {**self.caching, "vary": "accept-encoding"}
         if "gzip" not in headers.get("accept-encoding", ""):
-            return Response(self.whole, media_type=self.kind, headers=own)
-        own["content-encoding"] = "gzip"
-        return Response(self.packed, media_type=self.kind, headers=own)
+            return Response(self.whole, media_type=self.kind, headers=answer_headers)
+        answer_headers["content-encoding"] = "gzip"
+        return Response(self.packed, media_type=self.kind, headers=answer_headers)
 
 
 @cache
@@ -63,9 +63,9 @@ def _files() -> dict[str, _Answer]:
     folder, contents = served_files()
     return {
         f"{folder.removeprefix('static/')}/{name}": _Answer(
-            each, gzip.compress(each), guess_type(name)[0] or "application/gzip", _FOR_GOOD
+            content, gzip.compress(content), guess_type(name)[0] or "application/gzip", _FOR_GOOD
         )
-        for name, each in contents.items()
+        for name, content in contents.items()
     }
 
 
@@ -80,7 +80,7 @@ async def page(request: Request) -> Response:
     if "modules" in request.query_params:
         answer = Response(index(catalogue()), media_type="text/html", headers=_AGAIN)
     else:
-        answer = _document().to(request.headers)
+        answer = _document().answer(request.headers)
     answer.headers.update(_POLICY)
     return answer
 
@@ -137,9 +137,9 @@ class Static(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Answer with a file."""
-        kept = _files().get(path) if scope["method"] in ("GET", "HEAD") else None
-        if kept:
-            return kept.to(Headers(scope=scope))
+        file = _files().get(path) if scope["method"] in ("GET", "HEAD") else None
+        if file:
+            return file.answer(Headers(scope=scope))
         answer = await super().get_response(path, scope)
         answer.headers.update(_AGAIN)
         return answer

@@ -23,7 +23,7 @@ _COMMENT = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
 SERVED = {"page.js": "app/app.js"}
 """The scripts of the page on a server, and the modules where they begin."""
 ALONE = {"page.js": "app/page.js", "worker.js": "local/worker.js", "thread.js": "local/thread.js"}
-"""Those of the page that runs a model by itself."""
+"""The scripts of the page that runs a model by itself."""
 
 
 class Files(NamedTuple):
@@ -51,7 +51,7 @@ def page_files(scripts: Mapping[str, str]) -> Files:
     contents["page.css"] = style(*page_styles()).encode()
     for name in ("icon.svg", "first-run.jsonl.gz"):
         contents[name] = _WEB.joinpath(name).read_bytes()
-    names = "".join(f"{name} {sha256(each).hexdigest()}\n" for name, each in contents.items())
+    names = "".join(f"{name} {sha256(content).hexdigest()}\n" for name, content in contents.items())
     return Files(f"static/{sha256(names.encode()).hexdigest()[:16]}", contents)
 
 

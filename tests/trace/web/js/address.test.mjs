@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { KEPT, readAddress } from "../../../../src/cutaway/trace/web/js/state/address.js";
+import { ADDRESS_FIELDS, readAddress } from "../../../../src/cutaway/trace/web/js/state/address.js";
 import { Store } from "../../../../src/cutaway/trace/web/js/state/store.js";
 
 globalThis.requestAnimationFrame = (callback) => callback();
@@ -26,7 +26,7 @@ test("what the page writes is read as it was", () => {
   const chat = { ...REQUEST, kind: "chat", messages: [{ role: "user", content: "Hi", tool_calls: [{ id: "c" }], tool_call_id: "c" }] };
   const runs = [RUN, { id: 4, request: { ...chat, prompt: [1, 2], seed: null }, parent: 1, at: 2, name: "b" }];
   assert.deepEqual(readAddress(fragment({ ...GOOD, runs })), { fields: GOOD, runs });
-  assert.deepEqual([...KEPT].sort(), Object.keys(GOOD).sort());
+  assert.deepEqual([...ADDRESS_FIELDS].sort(), Object.keys(GOOD).sort());
 });
 
 test("of runs that are none, nothing is left", () => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { falling, sizeOf } from "../../../../src/cutaway/trace/web/js/drawings/arrival.js";
-import { answer, candidateSentence, question, rivals, stepSentence, wanted } from "../../../../src/cutaway/trace/web/js/figures/rivals.js";
+import { answer, candidateSentence, findFavourite, question, rivals, stepSentence } from "../../../../src/cutaway/trace/web/js/figures/rivals.js";
 import { opened, recording } from "./runs.mjs";
 
 const words = (mark) => mark.children.map(({ attributes, children }) => [children[0], attributes["font-size"], attributes.class]);
@@ -46,10 +46,10 @@ test("the question and its answer are sums of the record", () => {
 
 test("a ghost is the likeliest token of a step of more than 4 bits", () => {
   const trace = recording();
-  const ghosts = trace.steps.filter((step) => wanted(trace, step));
+  const ghosts = trace.steps.filter((step) => findFavourite(trace, step));
   assert.deepEqual(ghosts, trace.steps.filter((step) => step.rank > 1 && 2 ** -4 > Math.exp(step.logprob)));
   assert.ok(ghosts.length > 10 && ghosts.length < trace.steps.length / 2);
-  const { id, name, share } = wanted(trace, trace.steps[23]);
+  const { id, name, share } = findFavourite(trace, trace.steps[23]);
   assert.deepEqual([id, name], [trace.steps[23].candidates[0].id, " make"]);
   assert.ok(Math.abs(share - 0.257) < 1e-3);
 });

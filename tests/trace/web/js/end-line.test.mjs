@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { HIGH, endCursor, endLine } from "../../../../src/cutaway/trace/web/js/drawings/end-line.js";
-import { endSentence, nearMiss, outcomeColour } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
+import { endSentence, findNearMiss, outcomeColour } from "../../../../src/cutaway/trace/web/js/figures/endings.js";
 import { seriesOf } from "../../../../src/cutaway/trace/web/js/figures/series.js";
 import { opened, recording } from "./runs.mjs";
 
@@ -44,12 +44,12 @@ test("the flag is at the highest peak that failed", () => {
   const flags = endLine(series, STEP * series.length).filter(({ attributes }) => attributes.class === "flag");
   const failed = series.end.slice(0, -1);
   const peak = failed.indexOf(Math.max(...failed));
-  assert.equal(nearMiss(series.trace, series.moments).index, peak);
+  assert.equal(findNearMiss(series.trace, series.moments).index, peak);
   const [pole, words] = flags[0].children;
   assert.match(pole.attributes.d, new RegExp(`^M${(peak + 0.5) * STEP} 0`));
   assert.equal(words.children[0], `almost ended here: ${(100 * failed[peak]).toFixed(1)}%`);
   assert.equal(flags.length, 1);
-  assert.equal(nearMiss(series.trace, series.moments.map((m) => m && { ...m, probability: m.probability / 1e3 })), null);
+  assert.equal(findNearMiss(series.trace, series.moments.map((m) => m && { ...m, probability: m.probability / 1e3 })), null);
 });
 
 test("the selected step and the end have their places and words", () => {

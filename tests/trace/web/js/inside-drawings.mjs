@@ -27,7 +27,7 @@ const near = (got, expected, within = 0.02) => assert.ok(Math.abs(got - expected
 
 test("a row of the tower for each row of the lens, from the bottom up", () => {
   const lens = lensRows(inside);
-  const rows = lens.map(({ id, drawnId, ...row }) => ({ ...row, name: `n${id}`, ours: id === inside.token, draws: null, same: drawnId === inside.token }));
+  const rows = lens.map(({ id, drawnId, ...row }) => ({ ...row, name: `n${id}`, isStepToken: id === inside.token, draws: null, same: drawnId === inside.token }));
   const pitch = pitchOf(rows.length, 1);
   const drawing = tower(rows, "ours", { ...ROOM, pitch }, "said");
   assert.equal(drawing.attributes["aria-label"], "said");
@@ -43,7 +43,7 @@ test("a row of the tower for each row of the lens, from the bottom up", () => {
 
 test("the line of ranks is logarithmic, and its points are those of the rows", () => {
   const ranks = [1000, 250, 10, 1];
-  const rows = ranks.map((rank, i) => ({ layer: i - 1, name: "n", probability: 0.5, ours: rank === 1, rank, draws: null, same: false }));
+  const rows = ranks.map((rank, i) => ({ layer: i - 1, name: "n", probability: 0.5, isStepToken: rank === 1, rank, draws: null, same: false }));
   const drawing = tower(rows, "ours", { ...ROOM, pitch: 20 }, "");
   const points = all(drawing, "circle", "point").map(({ attributes }) => attributes.cx);
   const [far, , , one] = points;
@@ -138,7 +138,7 @@ test("where no layer attends, attribution tints the text", () => {
 
 test("in a place too narrow for them drawings are scaled down", () => {
   const room = { width: 40, type: 1.5 };
-  const rows = [{ layer: -1, name: "n", probability: 0.5, ours: false, rank: 7, draws: null, same: false }];
+  const rows = [{ layer: -1, name: "n", probability: 0.5, isStepToken: false, rank: 7, draws: null, same: false }];
   const narrow = [tower(rows, "ours", { ...room, pitch: 20 }, ""), ...[null, [0, 1]].map((head) => attentionDrawing(figures.attention(inside, head), tokenAt, room, ""))];
   const sizes = narrow.flatMap((drawing) => all(drawing, "rect", "hit").concat(all(drawing, "rect", "measured")).map(({ attributes }) => attributes.width));
   assert.ok(sizes.length > 16 && sizes.every((width) => width >= 0), String(sizes));

@@ -6,7 +6,7 @@ import { gunzipSync } from "node:zlib";
 import { test } from "node:test";
 import { layoutOf } from "../../../../src/cutaway/trace/web/js/drawings/places.js";
 import { riverDrawing } from "../../../../src/cutaway/trace/web/js/drawings/river.js";
-import { counted, riverOf, riverSentence } from "../../../../src/cutaway/trace/web/js/figures/river.js";
+import { formatTokenCount, riverOf, riverSentence } from "../../../../src/cutaway/trace/web/js/figures/river.js";
 import { percent, visible } from "../../../../src/cutaway/trace/web/js/figures/numbers.js";
 import { Trace } from "../../../../src/cutaway/trace/web/js/state/trace.js";
 import { opened } from "./runs.mjs";
@@ -69,7 +69,7 @@ test("what a gate cuts is what its stage removed", () => {
       const [tray] = of(inside, "tray");
       const filled = of(inside, "cut").find((mark) => !has(mark, "piece"));
       near(filled.attributes.width / tray.attributes.width, mass, "tray");
-      assert.ok(inside.some((mark) => mark.name === "title" && mark.children[0].includes(`${counted(tokens)} with ${percent(mass)}`)));
+      assert.ok(inside.some((mark) => mark.name === "title" && mark.children[0].includes(`${formatTokenCount(tokens)} with ${percent(mass)}`)));
       cuts++;
       if (river.rests[river.gates.findIndex((gate) => gate.at === i)].share === undefined) return;
       known++;

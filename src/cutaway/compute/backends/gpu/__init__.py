@@ -95,7 +95,7 @@ class GpuBackend(PackedBackend):
         twin._start(own_memory=True)
         room = room_for_steps(twin)
         check_kernels(
-            twin, self._graph, lambda: CpuBackend.beside(twin, twin._panels.read_all(), room)
+            twin, self._graph, lambda: CpuBackend.copy_backend(twin, twin._panels.read_all(), room)
         )
 
     @property

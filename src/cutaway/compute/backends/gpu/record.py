@@ -178,7 +178,7 @@ class Recorder:
     """Numbers what a recording names, and collects the bytes to which it refers."""
 
     def __init__(self, before: Sequence[DeviceStep]) -> None:
-        """before: steps whose writes are the buffers' first content."""
+        """Take the buffers' first content from the writes of the steps ``before``."""
         self._kernels, self.buffers, self._groups = _Numbers(), _Numbers(), _Numbers()
         self.data = bytearray()
         for step in before:

@@ -84,20 +84,20 @@ def pieces(kernel: Kernel, reports: bool) -> list[str | None]:
     """
     constants = [*_format_constants(kernel.format), *kernel.constants]
     lines = "".join(f"const {name} = {value};\n" for name, value in constants)
-    own = [_file(name) + "\n" for name in _FILES.get(kernel.name, (kernel.name,))]
+    files_text = [_file(name) + "\n" for name in _FILES.get(kernel.name, (kernel.name,))]
     if reports:
-        own[-1] = _reporting(own[-1])
+        files_text[-1] = _reporting(files_text[-1])
     before, after = [lines, _file("common") + "\n"], ["\n" + _file("arithmetic") + "\n"]
-    return [*before, None, *after, *own, _elementwise(kernel.kind), _values(kernel.format)]
+    return [*before, None, *after, *files_text, _elementwise(kernel.kind), _values(kernel.format)]
 
 
-def _reporting(own: str) -> str:
-    """Return the text of a kernel's own file, changed to tell the host what was noted."""
-    [(main, arguments)] = re.findall(r"(@compute @workgroup_size\(\w+\) fn main\((.*?)\) {)", own)
+def _reporting(text: str) -> str:
+    """Return the text of a kernel's last file, changed to tell the host what was noted."""
+    [(main, arguments)] = re.findall(r"(@compute @workgroup_size\(\w+\) fn main\((.*?)\) {)", text)
     body = f"fn body({re.sub(r'@builtin[(][a-z_]+[)] ', '', arguments)}) {{"
     names = ", ".join(re.findall(r"(\w+): ", arguments))
     ending = f"\n{main} body({names}); if (hurt != 0u) {{ floats[0] = 1.0; }} }}\n"
-    return own.replace(main, body) + ending
+    return text.replace(main, body) + ending
 
 
 def fused_text(fused: str) -> str:

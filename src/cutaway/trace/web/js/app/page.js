@@ -5,5 +5,5 @@
 import "./source.js";
 import "./app.js";
 
-// Without it the page needs a connection.
+// A service worker, so that the page needs no connection.
 navigator.serviceWorker?.register(new URL("offline.js", document.baseURI)).catch(() => {});

@@ -15,15 +15,15 @@ const CLEAR = 20; // pixels from the line to the lowest rival
 export const sizeOf = (share) => WHOLE * Math.sqrt(share);
 
 /**
- * @param {{chosen: Rival, others: Rival[]}} step @param {number} [scale] of the type
+ * @param {{token: Rival, rivals: Rival[]}} step @param {number} [scale] of the type
  * @returns {Mark} from the caret at the foot of the line; the likeliest rival is the lowest
  */
-export function falling({ chosen, others }, scale = 1) {
+export function falling({ token, rivals }, scale = 1) {
   let y = -CLEAR;
-  const words = others.map(({ name, share }) => {
+  const words = rivals.map(({ name, share }) => {
     const word = label(0, round(y * scale), wordOf(name), "measured", { "font-size": round(sizeOf(share) * scale) });
     y -= sizeOf(share);
     return word;
   });
-  return group("step", ...words, label(0, 0, wordOf(chosen.name), "chosen", { "font-size": round(sizeOf(chosen.share) * scale) }));
+  return group("step", ...words, label(0, 0, wordOf(token.name), "chosen", { "font-size": round(sizeOf(token.share) * scale) }));
 }

@@ -27,7 +27,7 @@ export function attentionDrawing({ rows, whole, other }, tokenAt, { width: room,
   const [top, pitch, left] = [HEAD * type, PITCH * type, (NO + TOKEN) * type];
   const strip = scored && rows.some(({ terms }) => terms.length) ? width - left - (SCORE + SHARE + 2 * AIR) * type : 0;
   const sizes = { strip: left, wide: strip, bar: left, long: scored ? 0 : width - left - (SHARE + AIR) * type, width, pitch, type,
-    most: Math.max(...rows.flatMap(({ terms }) => [...terms].map(Math.abs)), 1e-9) };
+    largest: Math.max(...rows.flatMap(({ terms }) => [...terms].map(Math.abs)), 1e-9) };
   const foot = top + (rows.length + (other.count ? 1 : 0)) * pitch;
   const height = foot + (scored ? (CURVE + 24) * type : 0);
   return picture({ width, height }, sentence,
@@ -40,7 +40,7 @@ export function attentionDrawing({ rows, whole, other }, tokenAt, { width: room,
     ...(scored ? curve(rows, whole, { top: foot + 14 * type, width, type }) : []));
 }
 
-/** @typedef {{strip: number, bar: number, wide: number, long: number, width: number, pitch: number, type: number, most: number}} Sizes */
+/** @typedef {{strip: number, bar: number, wide: number, long: number, width: number, pitch: number, type: number, largest: number}} Sizes */
 
 /** @param {Attended} row @param {number} i @param {string} name @param {number} y @param {Sizes} sizes @returns {Mark} */
 function attendedRow({ position, weight, score, terms }, i, name, y, sizes) {
@@ -60,9 +60,9 @@ const weightBar = (weight, y, { bar, long, width, pitch, type }, kind) => [
   label(width, y + pitch / 2 + 3.6 * type, percent(weight), "figure end")];
 
 /** @param {Float32Array} terms @param {number} middle y of 0 @param {Sizes} sizes @returns {string} a bar for each, up where it is positive */
-function termBars(terms, middle, { strip, wide, pitch, most }) {
-  const each = (wide - 4) / terms.length;
-  return [...terms].map((term, i) => (term ? `M${round(strip + i * each)} ${middle}v${round(-Math.sign(term) * Math.sqrt(Math.abs(term) / most) * (pitch / 2 - 1))}h${round(each * 0.8)}V${middle}z` : "")).join("");
+function termBars(terms, middle, { strip, wide, pitch, largest }) {
+  const step = (wide - 4) / terms.length;
+  return [...terms].map((term, i) => (term ? `M${round(strip + i * step)} ${middle}v${round(-Math.sign(term) * Math.sqrt(Math.abs(term) / largest) * (pitch / 2 - 1))}h${round(step * 0.8)}V${middle}z` : "")).join("");
 }
 
 /**
@@ -90,9 +90,9 @@ function curve(rows, whole, { top, width, type }) {
     label((left + right) / 2, foot + 15 * type, "softmax: score → weight", "label middle"),
     ...read.flatMap(({ weight, score }, i) => {
       const at = x(/** @type {number} */ (score));
-      const named = last - at > 9 * type;
-      if (named) last = at;
+      const hasRoom = last - at > 9 * type;
+      if (hasRoom) last = at;
       return [path(`M${at} ${foot}V${y(weight)}`, "axis"), mark("circle", { class: "measured point", cx: at, cy: y(weight), r: 3 * type }),
-        ...(named ? [label(at, y(weight) - 6 * type, String(rows.indexOf(/** @type {Attended} */ (read[i])) + 1), "figure middle")] : [])];
+        ...(hasRoom ? [label(at, y(weight) - 6 * type, String(rows.indexOf(/** @type {Attended} */ (read[i])) + 1), "figure middle")] : [])];
     })];
 }

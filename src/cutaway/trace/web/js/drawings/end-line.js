@@ -5,7 +5,7 @@
  */
 
 import { bars, columnsOf, middleOf, peaks } from "../figures/columns.js";
-import { endedByToken, nearMiss, outcomeColour } from "../figures/endings.js";
+import { endedByToken, findNearMiss, outcomeColour } from "../figures/endings.js";
 import { height, percent } from "../figures/numbers.js";
 import { box, group, label, mark, path } from "./marks.js";
 /** @import { Mark } from "./marks.js" */
@@ -24,7 +24,7 @@ export function endLine(series, width, scale = 1) {
   const share = (/** @type {number} */ i) => series.end[i] ?? 0;
   const colour = (/** @type {number} */ i) => (series.moments[i] ? outcomeColour(series.moments[i]?.letter ?? "?") : null);
   const lines = bars(columns, peaks(share, columns.edges), colour, (i) => Math.max(HIGH * height(share(i)), 1), HIGH);
-  const near = nearMiss(series.trace, series.moments);
+  const near = findNearMiss(series.trace, series.moments);
   return [mark("line", { x1: 0, x2: width, y1: HIGH + 0.5, y2: HIGH + 0.5, class: "axis" }),
     ...[...lines].map(([fill, d]) => mark("path", { d, class: "measured", style: { fill } })),
     ...last(series, width, scale, near ? middleOf(sightOf(series, width), near.index) : 0),
@@ -38,10 +38,10 @@ function flag(x, share, width, scale) {
     label(x + (left ? 7 : -7), HIGH + 13 * scale, `${WORDS}: ${percent(share)}`, "label", { "text-anchor": left ? "start" : "end" }));
 }
 
-/** @param {Series} series @param {number} width @param {number} scale @param {number} taken x of a flag @returns {Mark[]} words on the end that was drawn */
-function last({ trace, moments }, width, scale, taken) {
+/** @param {Series} series @param {number} width @param {number} scale @param {number} flagX x of a flag @returns {Mark[]} words on the end that was drawn */
+function last({ trace, moments }, width, scale, flagX) {
   const moment = endedByToken(trace) ? moments.at(-1) : null;
-  if (!moment || width - taken < ROOM * scale) return [];
+  if (!moment || width - flagX < ROOM * scale) return [];
   return [label(width, HIGH + 13 * scale, `ended here: ${percent(moment.probability)}`, "label", { "text-anchor": "end" })];
 }
 

@@ -34,7 +34,7 @@ export function luckMarks(river, stacks, layout, exit) {
     group("axes", ...axisMarks(river, racers.length > 0, layout)),
     group("races", ...racers.toSorted((a, b) => Number(a.band.isDrawn) - Number(b.band.isDrawn))
       .map((racer) => lane(racer, xOf, layout, racer.band === next))),
-    group("out", ...outOf(river, y === null ? null : [winner ? xOf(winner.band.score ?? 0) : layout.flow, y], layout, exit)),
+    group("out", ...drawExit(river, y === null ? null : [winner ? xOf(winner.band.score ?? 0) : layout.flow, y], layout, exit)),
   ];
 }
 
@@ -68,7 +68,7 @@ function axisMarks({ isGreedy }, hasRace, { luck, goal, top, deep, scale, small 
  * @param {River} river @param {[number, number] | null} from where the winner's line begins; null: the record has no band of it
  * @param {Layout} layout @param {number | null} exit @returns {Mark[]} the line into the text, and the token on it
  */
-function outOf(river, from, { card, width, top, deep, scale, small }, exit) {
+function drawExit(river, from, { card, width, top, deep, scale, small }, exit) {
   const [wide, high] = [width - card - 8 * scale, 38 * scale];
   const y = Math.min(Math.max(from?.[1] ?? top + deep / 2, top + high / 2), top + deep - high / 2);
   const [out, over] = [card + wide / 2, 7 * scale];

@@ -1,6 +1,6 @@
 /**
  * The marks of which drawings are made. A drawing is a pure function from figures to marks: plain objects, which
- * `drawn` of parts/dom.js turns into SVG, and which tests read in Node. Knows shapes, and neither a document nor a store.
+ * `renderMark` of parts/dom.js turns into SVG, and which tests read in Node. Knows shapes, and neither a document nor a store.
  *
  * The classes are the page's vocabulary (docs/page.md): "measured" is what the record has, "chosen" is what was drawn or
  * is selected, "cut" is what a stage removed, "rest" is what the record sums up, "axis" and "label" explain.

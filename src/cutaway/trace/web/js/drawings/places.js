@@ -6,7 +6,7 @@ import { clip, percent, visible, withSign } from "../figures/numbers.js";
 /** @import { Band } from "../figures/river.js" */
 
 /**
- * From and to in pixels of each band in a column, the rest last; null: it has no share there.
+ * The edges of each band in a column, from and to in pixels, the rest last; null: it has no share there.
  * @typedef {([number, number] | null)[]} Stack
  */
 
@@ -36,25 +36,25 @@ export const n = (value) => Math.round(value * 1000) / 1000;
 
 /**
  * @param {{from: number, y: number}[]} all from top to bottom; their y are moved apart @param {number} low @param {number} high
- * @param {number} most the gap where there is room
+ * @param {number} maximum the gap where there is room
  */
-export function spread(all, low, high, most) {
-  const gap = all.length > 1 ? Math.min((high - low) / (all.length - 1), most) : 0;
+export function spread(all, low, high, maximum) {
+  const gap = all.length > 1 ? Math.min((high - low) / (all.length - 1), maximum) : 0;
   let before = -Infinity;
-  for (const one of all) before = one.y = Math.max(one.from, before + gap, low);
+  for (const item of all) before = item.y = Math.max(item.from, before + gap, low);
   let after = Infinity;
-  for (const one of all.toReversed()) after = one.y = Math.min(one.y, after - gap, high);
+  for (const item of all.toReversed()) after = item.y = Math.min(item.y, after - gap, high);
 }
 
 /** @param {string} words @param {number} width @param {number} scale @returns {boolean} whether a label of them is narrower */
 export const fits = (words, width, scale) => words.length * 6.2 * scale < width;
 
-/** @param {string} token @param {number} most characters @returns {string} */
-export const short = (token, most) => clip(visible(token), most);
+/** @param {string} token @param {number} limit of characters @returns {string} */
+export const short = (token, limit) => clip(visible(token), limit);
 
 /** @param {Band} band @returns {string} its probabilities, one after the other, and its luck */
 export function bandTitle({ token, shares, luck, score }) {
-  const known = shares.filter((share) => share !== undefined).map((share) => (share === null ? "cut off" : percent(share)));
-  const way = known.filter((word, i) => word !== known[i - 1]).join(" → ");
+  const words = shares.filter((share) => share !== undefined).map((share) => (share === null ? "cut off" : percent(share)));
+  const way = words.filter((word, i) => word !== words[i - 1]).join(" → ");
   return `${visible(token)}: ${way}${luck === null ? "" : `; luck ${withSign(luck)}, score ${withSign(score ?? 0)}`}`;
 }

@@ -7,7 +7,7 @@
 import { luckMarks } from "./luck.js";
 import { box, group, label, mark, path, picture } from "./marks.js";
 import { bandTitle, fits, layoutOf, n, short, spread } from "./places.js";
-import { counted } from "../figures/river.js";
+import { formatTokenCount } from "../figures/river.js";
 import { percent, thousands, visible } from "../figures/numbers.js";
 /** @import { Mark } from "./marks.js" */
 /** @import { Layout, Stack } from "./places.js" */
@@ -61,7 +61,7 @@ const level = ({ start, flow, gates, gate, lane }, column) =>
 function ribbonPath(places, point) {
   const [first] = places;
   if (!first) return "";
-  const over = (/** @type {0 | 1} */ edge, /** @type {typeof places} */ all, /** @type {boolean} */ back) => all.map((place, i) => {
+  const traceEdge = (/** @type {0 | 1} */ edge, /** @type {typeof places} */ all, /** @type {boolean} */ back) => all.map((place, i) => {
     const y = place[2 + edge] ?? 0;
     const [from, to] = back ? [place[1], place[0]] : [place[0], place[1]];
     const before = all[i - 1];
@@ -72,7 +72,7 @@ function ribbonPath(places, point) {
   }).join("");
   const last = places.at(-1) ?? first;
   const tip = point === null ? "" : `L${n(point)} ${n((last[2] + last[3]) / 2)}`;
-  return `${over(0, places, false)}${tip}${over(1, places.toReversed(), true)}Z`;
+  return `${traceEdge(0, places, false)}${tip}${traceEdge(1, places.toReversed(), true)}Z`;
 }
 
 /**
@@ -83,11 +83,11 @@ const placesOf = (stacks, at, layout, until = Infinity) => stacks.flatMap((stack
   const place = stack?.[at];
   if (!place || column > until) return [];
   const [from, to] = level(layout, column);
-  return [/** @type {[number, number, number, number]} */ ([from, through(layout, column, to), ...place])];
+  return [/** @type {[number, number, number, number]} */ ([from, passGate(layout, column, to), ...place])];
 });
 
 /** A band that passes a gate stays level in it. @param {Layout} layout @param {number} column @param {number} x */
-const through = ({ gates, gate }, column, x) => (column < gates.length ? x + gate : x);
+const passGate = ({ gates, gate }, column, x) => (column < gates.length ? x + gate : x);
 
 /**
  * @param {Band} band @param {number} i @param {(Stack | null)[]} stacks @param {Layout} layout @param {number | null} selected
@@ -96,13 +96,13 @@ const through = ({ gates, gate }, column, x) => (column < gates.length ? x + gat
 function ribbon(band, i, stacks, layout, selected) {
   const places = placesOf(stacks, i, layout);
   const last = places.at(-1);
-  const known = stacks[band.cutAt ?? -1] !== null;
-  if (last && band.cutAt !== null && known) last[1] = level(layout, band.cutAt)[1];
+  const isRecorded = stacks[band.cutAt ?? -1] !== null;
+  if (last && band.cutAt !== null && isRecorded) last[1] = level(layout, band.cutAt)[1];
   const thin = Math.max(...places.map(([, , from, to]) => to - from)) < 2;
   const isLost = band.isDrawn && !band.isChosen;
   const kinds = ["band", band.isChosen ? "chosen" : "measured", isLost && "lost", thin && "thin", band.id === selected && "selected"]
     .filter((kind) => kind);
-  const point = band.cutAt !== null && !known ? (layout.gates[band.cutAt] ?? null) : null;
+  const point = band.cutAt !== null && !isRecorded ? (layout.gates[band.cutAt] ?? null) : null;
   return mark("path", { d: ribbonPath(places, point), class: kinds.join(" "), "data-id": band.id }, mark("title", {}, bandTitle(band)));
 }
 
@@ -121,7 +121,7 @@ function restRibbon(river, stacks, layout) {
   });
   const [rest] = river.rests;
   return path(ribbonPath(/** @type {[number, number, number, number][]} */ (places), null), "band rest",
-    `${counted(rest?.count ?? 0)} without a record of their own: ${percent(rest?.share)}`);
+    `${formatTokenCount(rest?.count ?? 0)} without a record of their own: ${percent(rest?.share)}`);
 }
 
 // -- the gates ------------------------------------------------------------------------------------
@@ -156,11 +156,11 @@ function piecesOf(river, stacks, gate, i, deep) {
   const ofRest = restCut(river, stacks, gate, i, deep);
   const pieces = cutBands(river, stacks, gate, i);
   if (rest && ofRest > 0) pieces.push([rest[1] - ofRest, rest[1]]);
-  return pieces.reduce((/** @type {[number, number][]} */ joined, [from, to]) => {
-    const before = joined.at(-1);
+  return pieces.reduce((/** @type {[number, number][]} */ spans, [from, to]) => {
+    const before = spans.at(-1);
     if (before && from - before[1] < 1e-6) before[1] = to;
-    else joined.push([from, to]);
-    return joined;
+    else spans.push([from, to]);
+    return spans;
   }, []);
 }
 
@@ -177,9 +177,9 @@ function falls(river, stacks, gate, i, layout) {
   const from = pieces[0]?.[0] ?? top + deep;
   const across = 0.86 * lane;
   const left = Math.max(x + wide / 2 - across / 2, layout.start - 0.16 * lane);
-  const title = `${gate.label} cut off ${counted(cut.tokens)} with ${percent(cut.share)}: ${cut.names.map(visible).join(" ")}`;
+  const title = `${gate.label} cut off ${formatTokenCount(cut.tokens)} with ${percent(cut.share)}: ${cut.names.map(visible).join(" ")}`;
   const middle = left + across / 2;
-  const words = [`${counted(cut.tokens)}, ${percent(cut.share)}`, percent(cut.share)].find((one) => fits(one, lane, scale));
+  const words = [`${formatTokenCount(cut.tokens)}, ${percent(cut.share)}`, percent(cut.share)].find((caption) => fits(caption, lane, scale));
   const labels = words ? [label(middle, tray + 20 * scale, words, "label middle")] : [];
   return [group("fall", mark("title", {}, title),
     box({ x, y: from, width: wide, height: tray - from }, "chute"),
@@ -211,11 +211,11 @@ function namesOf({ bands, rests }, stacks, { start, top, deep, scale, small }) {
   const names = [...bands.map(({ token, shares: [share], isDrawn, isChosen }) =>
     ({ words: short(token, small ? 5 : 12), share, isFirst: isDrawn || isChosen })),
     { words: small ? "others" : `${thousands(rest?.count ?? 0)} others`, share: rest?.share, isFirst: false }];
-  const shown = names.flatMap((name, i) => (stack[i] ? [{ ...name, from: (stack[i][0] + stack[i][1]) / 2, y: 0 }] : []))
+  const entries = names.flatMap((name, i) => (stack[i] ? [{ ...name, from: (stack[i][0] + stack[i][1]) / 2, y: 0 }] : []))
     .filter(({ isFirst }, i, all) => isFirst || i < NAMES || i === all.length - 1);
-  spread(shown, top + 5 * scale, top + deep - 5 * scale, 12.5 * scale);
+  spread(entries, top + 5 * scale, top + deep - 5 * scale, 12.5 * scale);
   const x = start - 16 * scale;
-  return shown.flatMap(({ words, share, isFirst, from, y }) => [
+  return entries.flatMap(({ words, share, isFirst, from, y }) => [
     path(`M${n(start - 2 * scale)} ${n(from)}L${n(x + 3 * scale)} ${n(y)}`, isFirst ? "lead strong" : "lead"),
     label(x, n(y + 4 * scale), `${words} ${percent(share)}`, isFirst ? "label end strong" : "label end"),
   ]);

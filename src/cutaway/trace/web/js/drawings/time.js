@@ -27,12 +27,12 @@ export function timeBar(parts, size) {
  */
 export function staircase({ blocks, ms }, here, size) {
   const { width, height } = size;
-  const most = blocks.reduce((largest, { tokens }) => Math.max(largest, tokens), 1);
+  const maximum = blocks.reduce((largest, { tokens }) => Math.max(largest, tokens), 1);
   let [x, d, drawnTo] = [0, `M0 ${height}`, -1];
   /** @type {Mark[]} */
   const marked = [];
   blocks.forEach(({ ms: took, tokens }, i) => {
-    const [from, to, y] = [x, x + (took / (ms || 1)) * width, height * (1 - tokens / most)];
+    const [from, to, y] = [x, x + (took / (ms || 1)) * width, height * (1 - tokens / maximum)];
     if (to - drawnTo >= 0.5 || i === blocks.length - 1) { // steps of less than a pixel share one
       d += `V${round(y)}H${round(to)}`;
       drawnTo = to;

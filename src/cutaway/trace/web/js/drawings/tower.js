@@ -10,9 +10,9 @@ import { box, group, label, mark, path, picture, round } from "./marks.js";
 /** @import { Mark } from "./marks.js" */
 
 /**
- * name, probability  of the likeliest token; ours: whether it is the step's token; rank: of the step's token
+ * name, probability  of the likeliest token; isStepToken: whether it is the step's token; rank: of the step's token
  * draws              what the same luck would draw here; null: that cannot be repeated; same: whether that is the step's token
- * @typedef {{layer: number, name: string, probability: number, ours: boolean, rank: number, draws: string | null, same: boolean}} TowerRow
+ * @typedef {{layer: number, name: string, probability: number, isStepToken: boolean, rank: number, draws: string | null, same: boolean}} TowerRow
  * width: pixels of the drawing; pitch: of a row; type: how much larger than usual the type is
  * @typedef {{width: number, pitch: number, type: number}} Room
  */
@@ -47,7 +47,7 @@ export function tower(rows, token, { width: room, pitch, type }, sentence) {
     label(0, top - 6 * type, "layer"), label(cell.x, top - 6 * type, "likeliest token"),
     label(cell.x + cell.width + (COLUMNS.p - 4) * type, top - 6 * type, "p", "label end"),
     label(axis.from, top - 6 * type, `rank of ${clip(token, 14)}`),
-    ...rows.map((row, i) => box({ x: 0, y: y(i), width, height: pitch }, "hit", told(row))), ...grid,
+    ...rows.map((row, i) => box({ x: 0, y: y(i), width, height: pitch }, "hit", describeRow(row))), ...grid,
     path(`M${points.map((point) => point.join(" ")).join("L")}`, "rank"),
     ...rows.map((row, i) => layerRow(row, { cell, y: y(i), x: x(row.rank), pitch, type })));
 }
@@ -57,14 +57,14 @@ export function tower(rows, token, { width: room, pitch, type }, sentence) {
  * @returns {Mark}
  */
 function layerRow(row, { cell, y, x, pitch, type }) {
-  const { layer, name, probability, ours, rank, same } = row;
+  const { layer, name, probability, isStepToken, rank, same } = row;
   const base = y + pitch / 2 + 3.6 * type;
   const middle = y + pitch / 2;
   const right = cell.x + cell.width;
-  return group(`row${ours ? " ours" : ""}`,
-    mark("title", {}, told(row)),
+  return group(`row${isStepToken ? " ours" : ""}`,
+    mark("title", {}, describeRow(row)),
     label(0, base, layer < 0 ? "before" : `L${layer}`),
-    mark("rect", { class: `measured cell${ours ? " chosen" : ""}`, x: cell.x, y: y + 0.5, width: cell.width, height: pitch - 1, fill: heat(probability) }),
+    mark("rect", { class: `measured cell${isStepToken ? " chosen" : ""}`, x: cell.x, y: y + 0.5, width: cell.width, height: pitch - 1, fill: heat(probability) }),
     label(cell.x + 4, base, clip(name, Math.floor((cell.width - 8) / (CHARACTER * type))), "name"),
     label(right + (COLUMNS.p - 4) * type, base, percent(probability), "figure end"),
     ...(same ? [mark("circle", { class: "chosen luck", cx: right + (COLUMNS.p + 4) * type, cy: middle, r: 2.5 * type })] : []),
@@ -73,6 +73,6 @@ function layerRow(row, { cell, y, x, pitch, type }) {
 }
 
 /** @param {TowerRow} row @returns {string} */
-const told = ({ layer, name, probability, rank, draws, same }) =>
+const describeRow = ({ layer, name, probability, rank, draws, same }) =>
   `${layer < 0 ? "before the first layer" : `after layer ${layer}`}: ${name}, ${percent(probability)}; the step's token has rank ${thousands(rank)}`
   + (draws === null ? "" : same ? "; the same luck draws it" : `; the same luck draws ${draws}`);

@@ -42,7 +42,7 @@ export const arcPlaces = (inside, by, head) => sortedPlaces(inside, by, head).sl
 /** @param {StepInside} inside @param {[number, number] | null} head null: the mean of all @returns {Attention} */
 export function attention(inside, head) {
   const rows = (head ? placesOf(inside, "looked", head) : sortedPlaces(inside, "weight", null).slice(0, MOST_ROWS))
-    .map((place, i) => ({ ...place, ...(head ? scored(inside, head, i) : { score: null, terms: new Float32Array() }) }));
+    .map((place, i) => ({ ...place, ...(head ? readScore(inside, head, i) : { score: null, terms: new Float32Array() }) }));
   const [first] = rows;
   const weight = Math.max(0, 1 - rows.reduce((all, row) => all + row.weight, 0));
   return { rows, whole: first && first.score !== null && first.weight > 0 ? first.score - Math.log(first.weight) : null,
@@ -50,14 +50,14 @@ export function attention(inside, head) {
 }
 
 /** @param {StepInside} inside @param {[number, number]} head @param {number} i which of its positions @returns {Pick<Attended, "score" | "terms">} */
-function scored(inside, [layer, head], i) {
+function readScore(inside, [layer, head], i) {
   const scores = inside.array("looked.scores");
   const place = ((layer * inside.heads + head) * scores.length) / (inside.layers * inside.heads) + i;
   const bytes = inside.array("looked.terms");
   const wide = bytes.length / (scores.length || 1);
-  const most = inside.array("looked.most")[place] ?? 0;
+  const maximum = inside.array("looked.most")[place] ?? 0;
   return { score: scores[place] ?? null,
-    terms: Float32Array.from(bytes.subarray(place * wide, (place + 1) * wide), (byte) => (most * (byte - LEVELS)) / LEVELS) };
+    terms: Float32Array.from(bytes.subarray(place * wide, (place + 1) * wide), (byte) => (maximum * (byte - LEVELS)) / LEVELS) };
 }
 
 /** @param {StepInside} inside @returns {StateLayer[]} the layers with a recurrent state whose shares are known */
@@ -71,9 +71,9 @@ export function stateLayers(inside) {
 
 /** @param {Float32Array} shares @returns {number} how many of the last have half of the sum */
 function half(shares) {
-  const wanted = shares.reduce((all, share) => all + share, 0) / 2;
+  const target = shares.reduce((all, share) => all + share, 0) / 2;
   let [count, sum] = [0, 0];
-  while (count < shares.length && sum < wanted) sum += shares[shares.length - ++count] ?? 0;
+  while (count < shares.length && sum < target) sum += shares[shares.length - ++count] ?? 0;
   return count;
 }
 
@@ -113,6 +113,6 @@ export function stateSentence(inside) {
   const all = layersAttending(inside);
   const names = all.flatMap((yes, layer) => (yes ? [] : [`L${layer}`]));
   if (!names.length) return "";
-  const which = names.length === all.length ? "No layer of this model attends: each keeps" : `${names.join(", ")} ${names.length === 1 ? "does not attend: it keeps" : "do not attend: they keep"}`;
-  return `${which} a state.${inside.value("kept") === null && inside.positions > MOST_STATES ? ` What is kept of each token is shown for texts of at most ${MOST_STATES} tokens.` : ""}`;
+  const subject = names.length === all.length ? "No layer of this model attends: each keeps" : `${names.join(", ")} ${names.length === 1 ? "does not attend: it keeps" : "do not attend: they keep"}`;
+  return `${subject} a state.${inside.value("kept") === null && inside.positions > MOST_STATES ? ` What is kept of each token is shown for texts of at most ${MOST_STATES} tokens.` : ""}`;
 }

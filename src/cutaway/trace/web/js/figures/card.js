@@ -20,10 +20,10 @@ const LONGEST = 200; // characters of a prompt in the picture
 export function cardOf(trace, step) {
   const { head, steps } = trace;
   const prompt = trace.textOf(head.prompt_token_ids);
-  const shown = head.prompt !== null && prompt.length <= LONGEST ? prompt.match(/\s*\S+|\s+$/g) ?? [] : [];
+  const words = head.prompt !== null && prompt.length <= LONGEST ? prompt.match(/\s*\S+|\s+$/g) ?? [] : [];
   return {
-    pieces: [...shown.map((text) => ({ text, colour: null, isChosen: false })), ...steps.map((one) => ({
-      text: trace.nameOf(one.token_id), colour: surpriseColour(bits(one.logprob)), isChosen: one === step }))],
+    pieces: [...words.map((text) => ({ text, colour: null, isChosen: false })), ...steps.map((item) => ({
+      text: trace.nameOf(item.token_id), colour: surpriseColour(bits(item.logprob)), isChosen: item === step }))],
     river: riverOf(trace, step),
     sentence: riverSentence(riverOf(trace, step)),
     imprint: [head.model, `seed ${head.seed}`, `step ${step.index} of ${thousands(steps.length - 1)}`,

@@ -86,7 +86,7 @@ export const closest = (moments) => moments.toSorted((a, b) => b.probability - a
  * @param {Trace} trace @param {(EndMoment | null)[]} moments of every step
  * @returns {EndMoment | null} the step that came closest to ending the text and did not; null: none came near
  */
-export function nearMiss(trace, moments) {
+export function findNearMiss(trace, moments) {
   const before = momentsBeforeEnd(trace, moments);
   const best = before.reduce((/** @type {EndMoment | null} */ a, b) => (a && a.probability >= b.probability ? a : b), null);
   return best && best.probability >= NEAR ? best : null;
@@ -99,10 +99,10 @@ const NEAR = 0.01;
 /** @param {Trace} trace @param {(EndMoment | null)[]} moments of every step @returns {string} what the line under the text shows */
 export function endSentence(trace, moments) {
   const [first] = closest(momentsBeforeEnd(trace, moments));
-  const drawn = endedByToken(trace) ? `the end token came at step ${trace.steps.length - 1}` : "the end token did not end the text";
+  const ending = endedByToken(trace) ? `the end token came at step ${trace.steps.length - 1}` : "the end token did not end the text";
   const peak = first ? `before, its probability was highest at step ${first.index}, ${percent(first.probability)}, where it `
     + outcomePhrase(first.outcome) : "";
-  return `The end by step: ${[drawn, peak].filter(Boolean).join("; ")}.`;
+  return `The end by step: ${[ending, peak].filter(Boolean).join("; ")}.`;
 }
 
 /** @param {string} outcome @returns {string} "was drawn", "was removed by top-k 40" */

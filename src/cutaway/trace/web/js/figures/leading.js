@@ -5,14 +5,14 @@
 /** @import { CandidateView, StepView } from "./step-view.js" */
 
 /**
- * @param {StepView} view @param {number} most
+ * @param {StepView} view @param {number} limit
  * @returns {(CandidateView & {at: number})[]} the likeliest after the chain, with the text's token among them; `at`: their places in the record
  */
-export function leading({ candidates }, most) {
+export function leading({ candidates }, limit) {
   const share = (/** @type {CandidateView} */ c) => c.final ?? 0;
   const ranked = candidates.map((candidate, at) => ({ ...candidate, at }))
     .sort((a, b) => share(b) - share(a) || b.probability - a.probability);
-  const first = ranked.slice(0, most);
-  const chosen = ranked.find(({ chosen: is }) => is);
-  return chosen && !first.includes(chosen) ? [...first.slice(0, -1), chosen] : first;
+  const first = ranked.slice(0, limit);
+  const token = ranked.find(({ chosen: is }) => is);
+  return token && !first.includes(token) ? [...first.slice(0, -1), token] : first;
 }

@@ -11,7 +11,7 @@ import { family, lineage } from "./branches.js";
 
 /** Equal tokens: where they begin by line. @typedef {{at: number[], length: number}} Stretch */
 
-const MOST = 4;
+const LIMIT = 4;
 
 /**
  * @param {Run[]} runs @param {Run} run the selected one
@@ -21,10 +21,10 @@ const MOST = 4;
 export function linesOf(runs, run, other = null) {
   const relatives = runs.includes(run) ? family(runs, run) : [run];
   const all = !other || other === run || relatives.includes(other) ? relatives : [run, other];
-  const shown = all.filter(({ trace }) => trace.known && !trace.known.decoder);
-  const first = [run, ...(other ? [other] : []), ...lineage(runs, run).toReversed(), ...shown.toReversed()];
-  const kept = [...new Set(first)].filter((one) => shown.includes(one)).slice(0, MOST);
-  return kept.length > 1 ? kept.sort((a, b) => a.id - b.id) : [run];
+  const candidates = all.filter(({ trace }) => trace.known && !trace.known.decoder);
+  const first = [run, ...(other ? [other] : []), ...lineage(runs, run).toReversed(), ...candidates.toReversed()];
+  const lines = [...new Set(first)].filter((candidate) => candidates.includes(candidate)).slice(0, LIMIT);
+  return lines.length > 1 ? lines.sort((a, b) => a.id - b.id) : [run];
 }
 
 /** @param {number[][]} texts the tokens of each line @returns {Block[]} all texts, cut where they part and where they join */
@@ -32,12 +32,12 @@ export function blocksOf(texts) {
   /** @type {Block[]} */
   const blocks = [];
   let ends = texts.map(() => 0);
-  /** @param {boolean} joined @param {number[]} to */
-  const cut = (joined, to) => {
+  /** @param {boolean} isJoined @param {number[]} to */
+  const cut = (isJoined, to) => {
     /** @type {[number, number][]} */
     const spans = ends.map((from, i) => [from, to[i] ?? from]);
     ends = to;
-    if (spans.some(([from, end]) => from < end)) blocks.push({ joined, spans });
+    if (spans.some(([from, end]) => from < end)) blocks.push({ joined: isJoined, spans });
   };
   for (const { at, length } of joinedStretches(texts)) {
     cut(false, at);
@@ -48,16 +48,16 @@ export function blocksOf(texts) {
 }
 
 /** @param {number[][]} texts @returns {Stretch[]} that all texts have, in the order of all */
-function joinedStretches([base = [], ...others]) {
+function joinedStretches([base = [], ...rest]) {
   /** @type {Stretch[]} */
   const whole = [{ at: [0], length: base.length }];
-  return others.reduce((found, text) => found.flatMap((stretch) => inBoth(stretch, stretchesWith(base, text))), whole);
+  return rest.reduce((stretches, text) => stretches.flatMap((stretch) => intersect(stretch, stretchesWith(base, text))), whole);
 }
 
-/** @param {Stretch} stretch @param {Stretch[]} others of the base and one more text @returns {Stretch[]} */
-function inBoth({ at, length }, others) {
+/** @param {Stretch} stretch @param {Stretch[]} stretches of the base and one more text @returns {Stretch[]} */
+function intersect({ at, length }, stretches) {
   const [start = 0] = at;
-  return others.flatMap(({ at: [a = 0, b = 0], length: long }) => {
+  return stretches.flatMap(({ at: [a = 0, b = 0], length: long }) => {
     const from = Math.max(start, a);
     const size = Math.min(start + length, a + long) - from;
     if (size < 1 || (size < SHORTEST_RUN && from > 0)) return [];

@@ -9,7 +9,7 @@ import { score } from "./endings.js";
 
 /** @typedef {{name: string, share: number}} Rival `share`: its probability after the chain */
 
-const MOST = 4;
+const LIMIT = 4;
 
 /** @param {Candidate} candidate @returns {number} its probability after the chain; 0: a stage removed it */
 const shareOf = ({ final_logprob: final }) => (final === null ? 0 : probability(final));
@@ -17,13 +17,13 @@ const shareOf = ({ final_logprob: final }) => (final === null ? 0 : probability(
 /** @param {Step} step @returns {Candidate | undefined} */
 const tokenOf = (step) => step.candidates.find(({ id }) => id === step.token_id);
 
-/** @param {Trace} trace @param {Step} step @returns {{chosen: Rival, others: Rival[]}} the others likeliest first, without those that a stage removed */
+/** @param {Trace} trace @param {Step} step @returns {{token: Rival, rivals: Rival[]}} the rivals likeliest first, without those that a stage removed */
 export function rivals(trace, step) {
   const rival = (/** @type {Candidate} */ candidate) => ({ name: trace.nameOf(candidate.id), share: shareOf(candidate) });
-  const others = step.candidates.filter(({ id, final_logprob: final }) => id !== step.token_id && final !== null).map(rival)
-    .sort((a, b) => b.share - a.share).slice(0, MOST);
-  const chosen = tokenOf(step);
-  return { chosen: chosen ? rival(chosen) : { name: trace.nameOf(step.token_id), share: 0 }, others };
+  const likeliest = step.candidates.filter(({ id, final_logprob: final }) => id !== step.token_id && final !== null).map(rival)
+    .sort((a, b) => b.share - a.share).slice(0, LIMIT);
+  const candidate = tokenOf(step);
+  return { token: candidate ? rival(candidate) : { name: trace.nameOf(step.token_id), share: 0 }, rivals: likeliest };
 }
 
 const SURPRISING = 4; // bits
@@ -33,7 +33,7 @@ const SURPRISING = 4; // bits
  * @returns {Rival & {id: number} | null} the token that the model wanted at a surprising step, with its probability under
  *   the model; null: the step surprised by no more than 4 bits, or has the likeliest token
  */
-export function wanted(trace, step) {
+export function findFavourite(trace, step) {
   const first = step.candidates.find(({ rank }) => rank === 1);
   if (!first || first.id === step.token_id || bits(step.logprob) <= SURPRISING) return null;
   return { id: first.id, name: trace.nameOf(first.id), share: probability(first.logit - step.log_sum_exp) };
@@ -46,17 +46,17 @@ export const question = (trace, step) =>
 /** @param {Trace} trace @param {Step} step @returns {string} the sums of log-probability and luck; empty: the step was not drawn by luck */
 export function answer(trace, step) {
   const alive = step.candidates.filter(({ final_logprob: final, luck }) => final !== null && luck !== null);
-  const chosen = alive.find(({ id }) => id === step.token_id);
-  const second = alive.filter((candidate) => candidate !== chosen).sort((a, b) => score(b) - score(a))[0];
-  if (!chosen || step.source === "forced") return "";
-  const sum = (/** @type {Candidate} */ c) => `${signed(c.final_logprob ?? 0)} ${(c.luck ?? 0) < 0 ? "−" : "+"} `
-    + `${Math.abs(c.luck ?? 0).toFixed(2)} = ${signed(score(c))}`;
+  const token = alive.find(({ id }) => id === step.token_id);
+  const second = alive.filter((candidate) => candidate !== token).sort((a, b) => score(b) - score(a))[0];
+  if (!token || step.source === "forced") return "";
+  const sum = (/** @type {Candidate} */ c) => `${formatSigned(c.final_logprob ?? 0)} ${(c.luck ?? 0) < 0 ? "−" : "+"} `
+    + `${Math.abs(c.luck ?? 0).toFixed(2)} = ${formatSigned(score(c))}`;
   const other = second ? `; ${wordOf(trace.nameOf(second.id))} had ${sum(second)}` : "";
-  return `Log-probability and luck: ${sum(chosen)}${other}. The highest sum is drawn.`;
+  return `Log-probability and luck: ${sum(token)}${other}. The highest sum is drawn.`;
 }
 
 /** @param {number} value @returns {string} */
-const signed = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
+const formatSigned = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(2)}`;
 
 /** @param {Trace} trace @param {Step} step @returns {string} the step in one sentence, for those who hear the page */
 export function stepSentence(trace, step) {

@@ -115,47 +115,47 @@ const leftBy = ({ head }, step, gates) => gates.reduce((/** @type {number[]} */ 
 /** @param {Band[]} bands @param {number[]} left how many tokens there are, by column @returns {Rest[]} */
 const restsOf = (bands, left) => left.map((count, column) => {
   const shares = bands.map(({ shares: all }) => all[column]);
-  const others = count - shares.filter((share) => share !== null).length;
-  if (shares.includes(undefined)) return { count: others, share: undefined };
+  const remainder = count - shares.filter((share) => share !== null).length;
+  if (shares.includes(undefined)) return { count: remainder, share: undefined };
   const sum = shares.reduce((/** @type {number} */ total, share) => total + (share ?? 0), 0);
-  return { count: others, share: others > 0 ? Math.max(1 - sum, 0) : 0 };
+  return { count: remainder, share: remainder > 0 ? Math.max(1 - sum, 0) : 0 };
 });
 
 /** @param {Band[]} bands @param {Rest[]} rests @param {number} at the gate @returns {Cut | null} what temperature 0 leaves no chance */
 function greedyCut(bands, rests, at) {
-  const others = bands.filter(({ cutAt }) => cutAt === at);
+  const losers = bands.filter(({ cutAt }) => cutAt === at);
   const winner = bands.find(({ isDrawn }) => isDrawn);
-  const tokens = (rests[at]?.count ?? 0) + others.length - (winner ? 0 : 1);
+  const tokens = (rests[at]?.count ?? 0) + losers.length - (winner ? 0 : 1);
   const share = 1 - (winner?.shares[at] ?? 0);
-  return tokens > 0 ? { tokens, share, names: others.slice(0, 8).map(({ token }) => token) } : null;
+  return tokens > 0 ? { tokens, share, names: losers.slice(0, 8).map(({ token }) => token) } : null;
 }
 
 // -- in words -------------------------------------------------------------------------------------
 
 /** @param {River} river @returns {string} what won, and why; what was cut off */
 export function riverSentence(river) {
-  const cuts = river.gates.flatMap(({ label, cut }) => (cut ? [`${counted(cut.tokens)} with ${percent(cut.share)} by ${label}`] : []));
-  return cuts.length ? `${won(river)} Cut off: ${cuts.join(", ")}.` : won(river);
+  const cuts = river.gates.flatMap(({ label, cut }) => (cut ? [`${formatTokenCount(cut.tokens)} with ${percent(cut.share)} by ${label}`] : []));
+  return cuts.length ? `${explainWinner(river)} Cut off: ${cuts.join(", ")}.` : explainWinner(river);
 }
 
 /** @param {River} river @returns {string} */
-function won(river) {
-  const { bands, isForced, isGreedy, drawn, chosen } = river;
-  if (isForced) return `${visible(chosen)} was forced; luck would have drawn ${drawn === chosen ? "the same" : visible(drawn)}.`;
+function explainWinner(river) {
+  const { bands, isForced, isGreedy, drawn: sample, chosen: token } = river;
+  if (isForced) return `${visible(token)} was forced; luck would have drawn ${sample === token ? "the same" : visible(sample)}.`;
   const winner = bands.find(({ isDrawn }) => isDrawn);
-  if (!winner) return `${visible(drawn)} was drawn.`;
+  if (!winner) return `${visible(sample)} was drawn.`;
   const share = percent(winner.shares[0]);
-  if (isGreedy) return `${visible(drawn)} (${share}) was taken: at temperature 0 the likeliest token that is left always is.`;
+  if (isGreedy) return `${visible(sample)} (${share}) was taken: at temperature 0 the likeliest token that is left always is.`;
   const luck = `luck ${withSign(winner.luck ?? 0)}`;
   const [next] = rivalsOf(river);
-  if (!next) return `${visible(drawn)} (${share}) was the only candidate left.`;
+  if (!next) return `${visible(sample)} (${share}) was the only candidate left.`;
   const likeliest = bands.filter(({ score }) => score !== null).reduce((a, b) => ((b.start ?? 0) > (a.start ?? 0) ? b : a));
   if (likeliest === winner) {
     const lead = ((winner.score ?? 0) - (next.score ?? 0)).toFixed(2);
-    return `${visible(drawn)} (${share}), the likeliest that was left, won with ${luck}, ${lead} ahead of ${visible(next.token)}.`;
+    return `${visible(sample)} (${share}), the likeliest that was left, won with ${luck}, ${lead} ahead of ${visible(next.token)}.`;
   }
   const best = `${visible(likeliest.token)}, the likeliest with ${percent(likeliest.shares[0])}`;
-  return `${visible(drawn)} (${share}) won by ${luck}; ${best}, had ${withSign(likeliest.luck ?? 0)}.`;
+  return `${visible(sample)} (${share}) won by ${luck}; ${best}, had ${withSign(likeliest.luck ?? 0)}.`;
 }
 
 /** @param {River} river @returns {Band[]} those that lost the draw, the highest score first */
@@ -163,4 +163,4 @@ export const rivalsOf = ({ bands }) => bands.filter(({ score, isDrawn }) => scor
   .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
 
 /** @param {number} tokens @returns {string} */
-export const counted = (tokens) => `${thousands(tokens)} ${tokens === 1 ? "token" : "tokens"}`;
+export const formatTokenCount = (tokens) => `${thousands(tokens)} ${tokens === 1 ? "token" : "tokens"}`;

@@ -89,58 +89,58 @@ function passStages(trace, step, chain) {
     const at = recorded.findIndex((other) => other.stage === stage.stage);
     isAsRecorded &&= at === i && JSON.stringify(stage) === JSON.stringify(recorded[at]);
     const [before, whole] = [left, logSum(left)];
-    left = isAsRecorded ? asRecorded(left, trace, step, at) : byLaw(left, stage, step, at);
-    const kept = new Set(left.map(({ candidate }) => candidate?.id));
-    const gone = before.flatMap(({ candidate }) => (candidate && !kept.has(candidate.id) ? [candidate] : []));
-    for (const { id } of gone) removedBy.set(id, i);
-    return recordOf(before, whole, left, gone.map(({ id }) => id), isAsRecorded ? step.stages[at] : undefined);
+    left = isAsRecorded ? asRecorded(left, trace, step, at) : applyLaw(left, stage, step, at);
+    const survivorIds = new Set(left.map(({ candidate }) => candidate?.id));
+    const losses = before.flatMap(({ candidate }) => (candidate && !survivorIds.has(candidate.id) ? [candidate] : []));
+    for (const { id } of losses) removedBy.set(id, i);
+    return recordOf(before, whole, left, losses.map(({ id }) => id), isAsRecorded ? step.stages[at] : undefined);
   });
   return { records, left, removedBy };
 }
 
 /** @param {Entry[]} entries @returns {number} the logarithm of the sum of all tokens' exponentials */
 function logSum(entries) {
-  const most = Math.max(...entries.map(({ z }) => z));
-  return most + Math.log(entries.reduce((sum, { z, count }) => sum + count * Math.exp(z - most), 0));
+  const maximum = Math.max(...entries.map(({ z }) => z));
+  return maximum + Math.log(entries.reduce((sum, { z, count }) => sum + count * Math.exp(z - maximum), 0));
 }
 
 /** @param {Entry[]} entries @returns {number} */
 const countOf = (entries) => entries.reduce((sum, { count }) => sum + count, 0);
 
 /**
- * @param {Entry[]} before @param {number} whole their logSum @param {Entry[]} left @param {number[]} gone
+ * @param {Entry[]} before @param {number} whole their logSum @param {Entry[]} left @param {number[]} losses the ids that are gone
  * @param {StageRecord | undefined} recorded the same stage's
  * @returns {StageRecord}
  */
-function recordOf(before, whole, left, gone, recorded) {
+function recordOf(before, whole, left, losses, recorded) {
   if (recorded) return recorded;
   const survivors = Math.round(countOf(left));
   const hasRemoved = survivors < Math.round(countOf(before)); // then it is a filter, which changes no logit
   const log_sum_exp = logSum(left);
   return { survivors, removed_mass: hasRemoved ? Math.max(1 - Math.exp(log_sum_exp - whole), 0) : 0, log_sum_exp,
-    min_kept_logit: null, top_removed: gone.slice(0, 8) };
+    min_kept_logit: null, top_removed: losses.slice(0, 8) };
 }
 
 /** @param {Trace} trace @param {Step} step @returns {Entry[]} of the model's own logits */
 function entriesOf({ head }, step) {
   const tops = step.candidates.findIndex(({ rank }, i) => rank !== i + 1);
-  const own = step.candidates.map((candidate, i) => ({ z: candidate.logit, count: 1, candidate, isTop: tops < 0 || i < tops }));
+  const entries = step.candidates.map((candidate, i) => ({ z: candidate.logit, count: 1, candidate, isTop: tops < 0 || i < tops }));
   const counts = [...step.logit_histogram];
-  for (const { z } of own) {
+  for (const { z } of entries) {
     const bin = Math.min(Math.floor(step.maximum - z), counts.length - 1);
     counts[bin] = Math.max((counts[bin] ?? 0) - 1, 0);
   }
   const rest = counts.flatMap((count, bin) => (count ? [{ z: step.maximum - bin - 0.5, count, candidate: null, isTop: false }] : []));
-  return [...own, ...fitted(own, rest, head.vocab_size, step.log_sum_exp)];
+  return [...entries, ...fitRest(entries, rest, head.vocab_size, step.log_sum_exp)];
 }
 
 /**
- * @param {Entry[]} own @param {Entry[]} rest @param {number} count of all tokens @param {number} whole the logarithm of their sum
+ * @param {Entry[]} entries of the candidates @param {Entry[]} rest @param {number} count of all tokens @param {number} whole the logarithm of their sum
  * @returns {Entry[]} the rest with the recorded number and probability
  */
-function fitted(own, rest, count, whole) {
-  const tokens = count - own.length;
-  const share = 1 - own.reduce((sum, { z }) => sum + Math.exp(z - whole), 0);
+function fitRest(entries, rest, count, whole) {
+  const tokens = count - entries.length;
+  const share = 1 - entries.reduce((sum, { z }) => sum + Math.exp(z - whole), 0);
   if (tokens <= 0 || share < 1e-12 || !rest.length) return [];
   const factor = tokens / countOf(rest);
   const shift = Math.log(share) + whole - logSum(rest) - Math.log(factor);
@@ -156,26 +156,26 @@ function asRecorded(left, { head }, step, at) {
   const record = step.stages[at];
   if (!stage || !record) return left;
   const divisor = stage.stage === "temperature" ? stage["temperature"] : 1;
-  const adjusts = at === head.chain.findLastIndex((one) => isAdjusting(one.stage));
-  const own = left.flatMap((entry) => (!entry.candidate || entry.candidate.removed_by === at ? []
+  const adjusts = at === head.chain.findLastIndex((item) => isAdjusting(item.stage));
+  const entries = left.flatMap((entry) => (!entry.candidate || entry.candidate.removed_by === at ? []
     : [{ ...entry, z: (entry.z + (adjusts ? entry.candidate.delta : 0)) / divisor }]));
-  const others = left.filter(({ candidate }) => !candidate);
-  if (isAdjusting(stage.stage) && !adjusts) return [...own, ...others]; // the record has no logits there
-  const rest = others.map((entry) => ({ ...entry, z: entry.z / divisor }));
-  const kept = filters(stage.stage) ? highest(rest, record.survivors - own.length) : rest;
-  return [...own, ...fitted(own, kept, record.survivors, record.log_sum_exp)];
+  const bins = left.filter(({ candidate }) => !candidate);
+  if (isAdjusting(stage.stage) && !adjusts) return [...entries, ...bins]; // the record has no logits there
+  const rest = bins.map((entry) => ({ ...entry, z: entry.z / divisor }));
+  const survivors = filters(stage.stage) ? highest(rest, record.survivors - entries.length) : rest;
+  return [...entries, ...fitRest(entries, survivors, record.survivors, record.log_sum_exp)];
 }
 
 /** @param {Entry} a @param {Entry} b @returns {number} */
-const byHeight = (a, b) => Number(b.isTop) - Number(a.isTop) || b.z - a.z;
+const compareHeight = (a, b) => Number(b.isTop) - Number(a.isTop) || b.z - a.z;
 
 /** @param {Entry[]} entries @param {number} count @returns {Entry[]} as many of the highest, the highest first */
 function highest(entries, count) {
   let room = Math.max(count, 0);
-  return entries.toSorted(byHeight).flatMap((entry) => {
-    const taken = Math.min(entry.count, room);
-    room -= taken;
-    return taken > 0 ? [{ ...entry, count: taken }] : [];
+  return entries.toSorted(compareHeight).flatMap((entry) => {
+    const amount = Math.min(entry.count, room);
+    room -= amount;
+    return amount > 0 ? [{ ...entry, count: amount }] : [];
   });
 }
 
@@ -186,14 +186,14 @@ const LAWS = {
   ratio: (left, value) => left.filter(({ z }) => z >= Math.max(...left.map((entry) => entry.z)) + Math.log(value)),
   share: (left, value) => {
     const whole = logSum(left);
-    let [sum, kept] = [0, 0];
-    for (const { z, count } of left.toSorted(byHeight)) {
+    let [sum, total] = [0, 0];
+    for (const { z, count } of left.toSorted(compareHeight)) {
       if (sum >= value) break;
-      const each = Math.exp(z - whole);
-      const taken = Math.min(count, Math.ceil((value - sum) / each - 1e-9)); // the token that reaches the share stays
-      [sum, kept] = [sum + taken * each, kept + taken];
+      const weight = Math.exp(z - whole);
+      const amount = Math.min(count, Math.ceil((value - sum) / weight - 1e-9)); // the token that reaches the share stays
+      [sum, total] = [sum + amount * weight, total + amount];
     }
-    return highest(left, Math.max(kept, 1));
+    return highest(left, Math.max(total, 1));
   },
 };
 
@@ -201,7 +201,7 @@ const LAWS = {
  * @param {Entry[]} left @param {Stage} stage @param {Step} step @param {number} at of the same stage in the record; -1: it has none
  * @returns {Entry[]}
  */
-function byLaw(left, stage, step, at) {
+function applyLaw(left, stage, step, at) {
   const entry = stageNamed.get(stage.stage);
   const law = LAWS[entry?.law ?? ""];
   if (law) return law(left, Number(stage[Object.keys(entry?.rule ?? {})[0] ?? ""]));

@@ -133,13 +133,13 @@ const token = (view) => ({
 });
 
 /** @param {Pass | undefined} pass @returns {number} how many cells it revealed */
-const revealed = (pass) => pass?.cells.filter(({ was, now }) => was === null && now !== null).length ?? 0;
+const countRevealed = (pass) => pass?.cells.filter(({ was, now }) => was === null && now !== null).length ?? 0;
 
 /** @param {Pass | undefined} pass @param {StepView | null} view @returns {Station} */
 const reveal = (pass, view) => ({
   id: "token", name: "reveal", panel: "canvas", caption: "A rule decides which cells keep their token.",
   figures: [
-    ...figuresIf(pass, `${thousands(revealed(pass))} in pass ${(pass?.index ?? 0) + 1}`),
+    ...figuresIf(pass, `${thousands(countRevealed(pass))} in pass ${(pass?.index ?? 0) + 1}`),
     ...(view ? [percent(view.probability), `rank ${thousands(view.rank)}`] : []),
   ],
 });

@@ -62,9 +62,9 @@ export class Folder {
   /** @param {Part} part @param {Cache | null} cache @returns {Promise<Uint8Array<ArrayBuffer>>} */
   async fetchPart(part, cache) {
     const address = new URL(`${this.address}/${part.name}?${part.sha256.slice(0, 16)}`, location.href).href;
-    const kept = await cache?.match(address);
-    if (kept) {
-      const bytes = new Uint8Array(await kept.arrayBuffer());
+    const copy = await cache?.match(address);
+    if (copy) {
+      const bytes = new Uint8Array(await copy.arrayBuffer());
       if (await isWhole(bytes, part)) return this.count(part.bytes), bytes;
       await cache?.delete(address); // the browser's own copy was damaged
     }

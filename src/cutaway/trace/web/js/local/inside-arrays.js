@@ -32,11 +32,11 @@ export function arraysOf(look, attribution, lens) {
       [`${name}.positions`, Int32Array.from(at.flat()), shape], [`${name}.weights`, pick(byWeight), shape],
       [`${name}.attributions`, pick(byAttribution), shape]]);
   };
-  const shown = topArrays("looked", (value) => value, byWeight), at = /** @type {Int32Array} */ (shown[0]?.[1]);
+  const topWeights = topArrays("looked", (value) => value, byWeight), at = /** @type {Int32Array} */ (topWeights[0]?.[1]);
   return [
     ["places", Float32Array.from([...sums(byWeight).map((all) => all / count), ...sums([...byAttribution, ...attribution.convolutions])]), [2, n]],
     ["heads", Float32Array.from(Array.from({ length: 8 }, (_, k) => figures.map((figure) => figure[k] ?? 0)).flat()), [8, layers, heads.length]],
-    ...shown, ...topArrays("attributed", Math.abs, byAttribution),
+    ...topWeights, ...topArrays("attributed", Math.abs, byAttribution),
     ["parts", Float32Array.from(attribution.parts), [attribution.parts.length]], ["rounded", Float32Array.from(attribution.rounded), [layers]],
     ["first_seen", Int32Array.from(seen), [layers]], ["token_ids", Int32Array.from(ids), [n]],
     ["lens.ids", lens.ids, [layers + 1]], ["lens.logprobs", lens.logprobs, [layers + 1]], ["lens.rank", lens.rank, [layers + 1]],
@@ -52,20 +52,20 @@ export function arraysOf(look, attribution, lens) {
  */
 function scoresOf({ n, keys, queries, scores, anatomy: { attends } }, at, seen) {
   const layers = attends.length, heads = attends.find((op) => op)?.heads ?? 0, places = Math.min(MOST_PLACES, n);
-  const wide = attends.reduce((most, op) => Math.max(most, op?.head_dim ?? 0), 0);
-  const found = new Float32Array(at.length).fill(-Infinity), all = new Float64Array(at.length * wide);
+  const wide = attends.reduce((width, op) => Math.max(width, op?.head_dim ?? 0), 0);
+  const placeScores = new Float32Array(at.length).fill(-Infinity), all = new Float64Array(at.length * wide);
   at.forEach((position, i) => {
     const head = Math.floor(i / places), layer = Math.floor(head / heads), op = attends[layer], [query, key] = [queries[layer], keys[layer]];
     if (!op || !query || !key) return;
-    found[i] = scores[layer]?.[(head % heads) * n + position] ?? 0;
+    placeScores[i] = scores[layer]?.[(head % heads) * n + position] ?? 0;
     if (position < (seen[layer] ?? 0)) return;
     const [q, k] = queryAndKey(op, query, key, n, head % heads, position);
     q.forEach((value, d) => (all[i * wide + d] = op.scale * (value * (k[d] ?? 0))));
   });
-  const most = Float64Array.from(at, (_, i) => all.subarray(i * wide, (i + 1) * wide).reduce((top, value) => Math.max(top, Math.abs(value)), 0));
-  return [["looked.scores", found, [layers, heads, places]], ["looked.most", Float32Array.from(most), [layers, heads, places]],
+  const maxima = Float64Array.from(at, (_, i) => all.subarray(i * wide, (i + 1) * wide).reduce((top, value) => Math.max(top, Math.abs(value)), 0));
+  return [["looked.scores", placeScores, [layers, heads, places]], ["looked.most", Float32Array.from(maxima), [layers, heads, places]],
     ["looked.terms", Uint8Array.from(all, (value, i) =>
-      Math.round((value / Math.max(most[Math.floor(i / wide)] ?? 0, 1e-30)) * TERM_LEVELS) + TERM_LEVELS), [layers, heads, places, wide]]];
+      Math.round((value / Math.max(maxima[Math.floor(i / wide)] ?? 0, 1e-30)) * TERM_LEVELS) + TERM_LEVELS), [layers, heads, places, wide]]];
 }
 
 /** @param {Float64Array} row @param {(value: number) => number} by @returns {number[]} where it has most; of equals the first */

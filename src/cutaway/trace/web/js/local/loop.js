@@ -66,10 +66,10 @@ export class Loop {
    * @param {AbortSignal} [signal]
    * @returns {AsyncGenerator<Json[]>}
    */
-  async *records({ prompt, messages, settings: { forced: before = [], ...settings }, seed, forced: own }, signal) {
+  async *records({ prompt, messages, settings: { forced: before = [], ...settings }, seed, forced: requestIds }, signal) {
     const ids = messages ? chatIds(messages, this.about.chat, this.tokenizer)
       : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
-    const forced = own.length ? own : before; // as a server takes the two, from addresses of earlier pages
+    const forced = requestIds.length ? requestIds : before; // as a server takes the two, from addresses of earlier pages
     const params = readSettings(seed === null ? settings : { ...settings, seed }, this.about, this.tokenizer), drawSeed = params.seed;
     checkPrompt(ids, forced, params, this.tokenizer);
     const limit = Math.min(params.max_tokens, this.context - ids.length);
@@ -82,7 +82,7 @@ export class Loop {
     /** @type {Json} */
     const head = {
       ...this.about.head, ...this.computed, prompt: messages || typeof prompt !== "string" ? null : prompt,
-      prompt_token_ids: ids, chain: stages.map(described),
+      prompt_token_ids: ids, chain: stages.map(describeStage),
       candidates: params.candidates, params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
     };
     const recorded = new Set();
@@ -192,7 +192,7 @@ function nativeStage({ stage, rule }) {
 }
 
 /** @param {{stage: string, rule: Json}} of @returns {Json} a stage in a trace's head, which has no lists of ids */
-const described = ({ stage, rule }) =>
+const describeStage = ({ stage, rule }) =>
   ({ stage, ...Object.fromEntries(Object.entries(rule).filter(([, value]) => !Array.isArray(value))) });
 
 /** @param {Drawn} draw */

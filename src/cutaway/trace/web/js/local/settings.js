@@ -27,20 +27,20 @@ class SettingError extends Error {
   }
 }
 
-/** @param {string} name @param {string} what @param {unknown} value @returns {never} */
-function refuse(name, what, value) {
+/** @param {string} name @param {string} requirement @param {unknown} value @returns {never} */
+function refuse(name, requirement, value) {
   const words = typeof value === "string" ? "a string" : Array.isArray(value) ? "a list" : value && typeof value === "object" ? "an object" : null;
-  throw new SettingError(name, ` must be ${what}, not ${words ?? JSON.stringify(value)}`);
+  throw new SettingError(name, ` must be ${requirement}, not ${words ?? JSON.stringify(value)}`);
 }
 
 /**
- * @param {Record<string, any>} given @param {About} about @param {Tokenizer} tokenizer
+ * @param {Record<string, any>} request @param {About} about @param {Tokenizer} tokenizer
  * @returns {Record<string, any>} every setting; the seed is a BigInt
  */
-export function readSettings({ seed = null, ...given }, { defaults, settings, stages }, tokenizer) {
+export function readSettings({ seed = null, ...request }, { defaults, settings, stages }, tokenizer) {
   /** @type {Record<string, any>} */
   const params = { ...defaults, seed: readSeed(seed) };
-  for (const [name, value] of Object.entries(given)) {
+  for (const [name, value] of Object.entries(request)) {
     const row = settings[name];
     if (value === null || JSON.stringify(value) === JSON.stringify(defaults[name])) continue;
     if (row === undefined) throw Object.assign(new Error(`unknown field '${name}'; leave it out`), { param: name });
@@ -50,7 +50,7 @@ export function readSettings({ seed = null, ...given }, { defaults, settings, st
   if (params["max_tokens"] === 0) throw new SettingError("max_tokens", " must be 1 or more, or 0 with echo or prompt_logprobs");
   if (params["candidates"] === 0) throw new SettingError("candidates", ": with a trace it must be 1 or more, not 0");
   checkChain(params, defaults, stages);
-  return readTokens(given, params, settings, tokenizer);
+  return readTokens(request, params, settings, tokenizer);
 }
 
 /** @type {Record<string, (name: string, value: any, row: Row) => any>} by kind; each returns the value, or refuses it */
@@ -64,38 +64,38 @@ const READERS = {
   off: (name, value) => void (typeof value === "boolean" || refuse(name, "true or false", value)),
   text(name, value, { choices = [] }) {
     if (typeof value !== "string") refuse(name, "a string", value);
-    if (!choices.includes(value)) throw new SettingError(name, ` must be one of ${choices.join(", ")}, not ${quoted(value)}`);
+    if (!choices.includes(value)) throw new SettingError(name, ` must be one of ${choices.join(", ")}, not ${quote(value)}`);
   },
   names(name, value, { names = [] }) {
-    each(name, value, (one) => typeof one === "string", "a string");
-    value.forEach((/** @type {string} */ one, /** @type {number} */ i) => {
-      if (!names.includes(one)) throw new SettingError(name, `: no stage is called ${quoted(one)}; ${names.join(", ")} are`);
-      if (value.indexOf(one) < i) throw new SettingError(name, ` has ${quoted(one)} twice: name each stage once`);
+    checkItems(name, value, (stage) => typeof stage === "string", "a string");
+    value.forEach((/** @type {string} */ stage, /** @type {number} */ i) => {
+      if (!names.includes(stage)) throw new SettingError(name, `: no stage is called ${quote(stage)}; ${names.join(", ")} are`);
+      if (value.indexOf(stage) < i) throw new SettingError(name, ` has ${quote(stage)} twice: name each stage once`);
     });
   },
-  stops(name, value, { most = 0, characters = 0 }) {
+  stops(name, value, { most: limit = 0, characters = 0 }) {
     const stops = [value].flat();
-    if (!stops.every((one) => typeof one === "string")) throw new SettingError(name, " must be a string or a list of strings");
-    if (stops.length > most) throw new SettingError(name, ` has ${stops.length} strings; at most ${most}`);
+    if (!stops.every((text) => typeof text === "string")) throw new SettingError(name, " must be a string or a list of strings");
+    if (stops.length > limit) throw new SettingError(name, ` has ${stops.length} strings; at most ${limit}`);
     const length = [...stops.join("")].length;
     if (length > characters) throw new SettingError(name, ` has ${length} characters; at most ${characters} in all`);
     if (stops.includes("")) throw new SettingError(name, " must not hold an empty string; leave it out instead");
     return stops;
   },
   ids(name, value, { low }) {
-    each(name, value, Number.isInteger, "a whole number");
+    checkItems(name, value, Number.isInteger, "a whole number");
     const bad = value.find((/** @type {number} */ id) => low !== undefined && id < low);
     if (bad !== undefined) throw new SettingError(name, `: a token id must be ${low} or more, not ${bad}`);
   },
-  tokens: (name, value) => each(name, value, Number.isInteger, "a whole number"),
+  tokens: (name, value) => checkItems(name, value, Number.isInteger, "a whole number"),
   breakers: (name, value) =>
-    each(name, value, (one) => typeof one === "string" || Number.isInteger(one), "a string or a whole number"),
-  biases(name, value, { most = 0 }) {
+    checkItems(name, value, (breaker) => typeof breaker === "string" || Number.isInteger(breaker), "a string or a whole number"),
+  biases(name, value, { most: limit = 0 }) {
     if (!value || typeof value !== "object" || Array.isArray(value)) refuse(name, "an object", value);
     for (const [id, by] of Object.entries(value)) if (typeof by !== "number") refuse(`${name}[${id}]`, "a number", by);
     for (const [id, by] of Object.entries(value)) {
-      if (!/^(0|[1-9]\d*)$/.test(id)) throw new SettingError(name, `: ${quoted(id)} is no token id; /tokenize returns them`);
-      if (Math.abs(by) > most) throw new SettingError(`${name}[${id}]`, ` must be between ${-most} and ${most}, not ${float(by)}`);
+      if (!/^(0|[1-9]\d*)$/.test(id)) throw new SettingError(name, `: ${quote(id)} is no token id; /tokenize returns them`);
+      if (Math.abs(by) > limit) throw new SettingError(`${name}[${id}]`, ` must be between ${-limit} and ${limit}, not ${float(by)}`);
     }
   },
 };
@@ -103,16 +103,16 @@ const READERS = {
 /** @param {string} name @param {any} value @param {Row} row */
 function readNumber(name, value, { low = -Infinity, high, above, below, zero, range }) {
   if (typeof value !== "number") refuse(name, "a number", value);
-  const most = high ?? Infinity;
-  const isIn = (above ? value > low : value >= low) && (below ? value < most : value <= most);
+  const maximum = high ?? Infinity;
+  const isIn = (above ? value > low : value >= low) && (below ? value < maximum : value <= maximum);
   if (!isIn && !(zero && value === 0)) throw new SettingError(name, ` must be ${range}, not ${float(value)}`);
 }
 
-/** @param {string} name @param {any} value @param {(one: any) => boolean} isRight @param {string} what each must be */
-function each(name, value, isRight, what) {
+/** @param {string} name @param {any} value @param {(item: any) => boolean} isRight @param {string} requirement of each item */
+function checkItems(name, value, isRight, requirement) {
   if (!Array.isArray(value)) refuse(name, "a list", value);
-  const wrong = value.findIndex((/** @type {any} */ one) => !isRight(one));
-  if (wrong >= 0) refuse(`${name}[${wrong}]`, what, value[wrong]);
+  const wrong = value.findIndex((/** @type {any} */ item) => !isRight(item));
+  if (wrong >= 0) refuse(`${name}[${wrong}]`, requirement, value[wrong]);
 }
 
 /** @param {Record<string, any>} params @param {Record<string, any>} defaults @param {import("./loop.js").StageEntry[]} stages */
@@ -125,33 +125,33 @@ function checkChain(params, defaults, stages) {
     for (const name of Object.values(stage.rule)) {
       const isGreedy = name === "temperature" && params[name] === 0; // greedy needs no stage
       if (isGreedy || JSON.stringify(params[name]) === JSON.stringify(defaults[name])) continue;
-      throw new SettingError("chain", ` has no ${quoted(stage.name)}, and ${name} is given: leave one out`);
+      throw new SettingError("chain", ` has no ${quote(stage.name)}, and ${name} is given: leave one out`);
     }
   }
 }
 
 /**
  * Check ids against the vocabulary, and turn breakers into the ids of the tokens that contain them.
- * @param {Record<string, any>} given @param {Record<string, any>} params @param {Rows} rows @param {Tokenizer} tokenizer
+ * @param {Record<string, any>} request @param {Record<string, any>} params @param {Rows} rows @param {Tokenizer} tokenizer
  */
-function readTokens(given, params, rows, tokenizer) {
+function readTokens(request, params, rows, tokenizer) {
   for (const [name, row] of Object.entries(rows)) {
     if (row?.kind === "ids" || row?.kind === "tokens") checkIds(name, params[name], tokenizer);
     if (row?.kind === "biases") checkIds(name, Object.keys(params[name]).map(Number), tokenizer);
     if (row?.kind !== "breakers") continue;
     const { usual = [], used_with: other = "", bytes = 0 } = row;
-    params[name] = breakerIds(name, given[name] == null && params[other] ? usual : params[name], bytes, tokenizer);
+    params[name] = breakerIds(name, request[name] == null && params[other] ? usual : params[name], bytes, tokenizer);
   }
   return params;
 }
 
-/** @param {string} name @param {(string | number)[]} breakers @param {number} most bytes @param {Tokenizer} tokenizer @returns {number[]} */
-function breakerIds(name, breakers, most, tokenizer) {
-  const texts = [...new Set(breakers.filter((one) => typeof one === "string"))].map((text) => latin(new TextEncoder().encode(text)));
+/** @param {string} name @param {(string | number)[]} breakers @param {number} limit of their bytes @param {Tokenizer} tokenizer @returns {number[]} */
+function breakerIds(name, breakers, limit, tokenizer) {
+  const texts = [...new Set(breakers.filter((breaker) => typeof breaker === "string"))].map((text) => latin(new TextEncoder().encode(text)));
   if (texts.includes("")) throw new SettingError(name, ": an empty string is in every token; leave it out");
   const size = texts.join("").length;
-  if (size > most) throw new SettingError(name, ` have ${size} bytes; at most ${most} in all`);
-  const ids = new Set(breakers.filter((one) => typeof one === "number"));
+  if (size > limit) throw new SettingError(name, ` have ${size} bytes; at most ${limit} in all`);
+  const ids = new Set(breakers.filter((breaker) => typeof breaker === "number"));
   if (texts.length) {
     for (let id = 0; id < tokenizer.size; id++) {
       const bytes = latin(tokenizer.bytes(id));
@@ -173,9 +173,9 @@ function checkIds(name, ids, tokenizer) {
 /** @param {number[]} prompt @param {number[]} forced @param {Record<string, any>} params @param {Tokenizer} tokenizer */
 export function checkPrompt(prompt, forced, params, tokenizer) {
   if (!prompt.length) throw new SettingError("prompt", " is empty and this model has no begin token: write something");
-  each("prompt", prompt, Number.isInteger, "a whole number");
+  checkItems("prompt", prompt, Number.isInteger, "a whole number");
   checkIds("prompt", prompt, tokenizer);
-  each("forced", forced, Number.isInteger, "a whole number");
+  checkItems("forced", forced, Number.isInteger, "a whole number");
   if (forced.length > params["max_tokens"]) {
     throw new SettingError("forced", ` has ${forced.length} token ids, and max_tokens is ${params["max_tokens"]}: `
       + "raise max_tokens, or give fewer");
@@ -204,9 +204,9 @@ function float(value) {
 }
 
 /** @param {string} value @returns {string} as Python quotes a string, cut if it is long */
-function quoted(value) {
-  const quote = value.includes("'") && !value.includes('"') ? '"' : "'";
+function quote(value) {
+  const mark = value.includes("'") && !value.includes('"') ? '"' : "'";
   const text = value.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t");
-  const whole = quote + (quote === "'" ? text.replaceAll("'", "\\'") : text) + quote;
+  const whole = mark + (mark === "'" ? text.replaceAll("'", "\\'") : text) + mark;
   return whole.length <= MOST_SHOWN ? whole : `${whole.slice(0, MOST_SHOWN - 1)}…`;
 }

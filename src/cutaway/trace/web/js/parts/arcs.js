@@ -4,7 +4,7 @@
  */
 
 import { arcs } from "../drawings/arcs.js";
-import { drawn, replace, svg } from "./dom.js";
+import { renderMark, replace, svg } from "./dom.js";
 /** @import { End } from "../drawings/arcs.js" */
 
 /** @typedef {{element: Element, share: number}} Towards */
@@ -13,7 +13,7 @@ export class Arcs {
   layer = svg("svg", { class: "arcs-layer", "aria-hidden": "true" });
   observer = new ResizeObserver(() => this.place());
   /** @type {{box: HTMLElement, from: Element, to: Towards[], across: number} | null} */
-  shown = null;
+  current = null;
   placedKey = "";
   watched = 0; // pieces of the text
   waiting = false;
@@ -23,9 +23,9 @@ export class Arcs {
    * @param {number} [across] where in `from` they begin: 0 is its left edge
    */
   show(box, from, to = [], across = 0) {
-    const before = this.shown;
-    this.shown = box && from ? { box, from, to, across } : null;
-    if (!this.shown) {
+    const before = this.current;
+    this.current = box && from ? { box, from, to, across } : null;
+    if (!this.current) {
       this.observer.disconnect();
       this.layer.remove();
       this.placedKey = "";
@@ -37,7 +37,7 @@ export class Arcs {
 
   /** Notice when the box or a piece of the text has another size. */
   watch() {
-    const box = /** @type {HTMLElement} */ (this.shown?.box);
+    const box = /** @type {HTMLElement} */ (this.current?.box);
     if (this.layer.parentElement !== box) box.append(this.layer);
     this.observer.disconnect();
     for (const element of [box, ...box.children]) if (element !== this.layer) this.observer.observe(element);
@@ -56,8 +56,8 @@ export class Arcs {
 
   /** Draw the arcs where the tokens are now, unless they are there. */
   place() {
-    if (!this.shown) return;
-    const { box, from, to, across } = this.shown;
+    if (!this.current) return;
+    const { box, from, to, across } = this.current;
     const frame = box.getBoundingClientRect();
     const origin = { x: frame.left + box.clientLeft - box.scrollLeft, y: frame.top + box.clientTop - box.scrollTop };
     if (!from.getClientRects().length) return; // the text is not shown
@@ -67,7 +67,7 @@ export class Arcs {
     if (key === this.placedKey && this.layer.parentElement === box) return;
     if (this.layer.parentElement !== box) box.append(this.layer);
     this.placedKey = key;
-    replace(this.layer, drawn(arcs(start, targets)));
+    replace(this.layer, renderMark(arcs(start, targets)));
   }
 }
 

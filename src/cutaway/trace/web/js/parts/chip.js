@@ -5,7 +5,7 @@
 
 import { el } from "./dom.js";
 import { bits, markLineBreaks, percent, probability, surpriseColour, visible, wordOf } from "../figures/numbers.js";
-import { wanted } from "../figures/rivals.js";
+import { findFavourite } from "../figures/rivals.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /** @type {Record<string, string>} marks of forced tokens and draft tokens */
@@ -14,23 +14,23 @@ const MARKS = { forced: "→", draft: "d" };
 /**
  * @param {Trace} trace @param {Step} step
  * @param {boolean} inherited whether the token is forced only because a branch repeats its parent's; it has no mark
- * @param {boolean} own whether it is of the selected run
+ * @param {boolean} isOwn whether it is of the selected run
  * @returns {HTMLElement}
  */
-export function chip(trace, step, inherited, own) {
+export function chip(trace, step, inherited, isOwn) {
   const surprise = bits(step.logprob);
   const name = trace.nameOf(step.token_id);
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   const mark = inherited ? null : MARKS[step.source];
   const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces
-  return el("span", { class: `token ${own ? "chip" : "aside"} ${kindOf(trace, step.token_id)}`, title,
+  return el("span", { class: `token ${isOwn ? "chip" : "aside"} ${kindOf(trace, step.token_id)}`, title,
     "data-mark": mark, style: { "--surprise": surpriseColour(surprise), "--lead": lead } },
-    ...haunted(name === "" ? visible(name) : markLineBreaks(name), own ? ghost(trace, step) : null));
+    ...addGhost(name === "" ? visible(name) : markLineBreaks(name), isOwn ? ghost(trace, step) : null));
 }
 
 /** @param {string} text @param {HTMLElement | null} under its ghost @returns {(Node | string)[]} the ghost is under the word, which its space may leave behind at a line's end */
-function haunted(text, under) {
+function addGhost(text, under) {
   if (!under) return [text];
   const word = text.trimStart();
   return [text.slice(0, text.length - word.length), el("span", { class: "word" }, word, under)];
@@ -42,7 +42,7 @@ function haunted(text, under) {
  *   the Tab key it is left out, since Enter on its token does the same
  */
 function ghost(trace, step) {
-  const rival = wanted(trace, step);
+  const rival = findFavourite(trace, step);
   if (!rival) return null;
   const label = `the model wanted ${visible(rival.name)}, ${percent(rival.share)}`;
   return el("button", { type: "button", class: "ghost", tabindex: -1, "data-word": wordOf(rival.name), "aria-label": label,

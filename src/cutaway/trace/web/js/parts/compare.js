@@ -36,9 +36,9 @@ class RunCompare extends View {
     const other = run && this.findOther(run);
     this.hidden = this.store.state.runs.length < 2;
     this.offer(run, other);
-    const known = run?.trace.known && other?.trace.known;
-    this.content.hidden = !known;
-    if (run && other && known) this.compare(run.id < other.id ? [run, other] : [other, run]);
+    const isComparable = run?.trace.known && other?.trace.known;
+    this.content.hidden = !isComparable;
+    if (run && other && isComparable) this.compare(run.id < other.id ? [run, other] : [other, run]);
   }
 
   /** @param {Run} run @returns {Run | null} the chosen one; else the one shown before, its parent, a fork, or any */

@@ -35,8 +35,8 @@ export function svg(name, attributes = {}, ...children) {
 }
 
 /** @param {import("../drawings/marks.js").Mark} mark @returns {SVGElement} a drawing, or a piece of one, as elements */
-export const drawn = ({ name, attributes, children }) => svg(/** @type {"g"} */ (name), attributes,
-  ...children.map((child) => (typeof child === "string" ? child : drawn(child))));
+export const renderMark = ({ name, attributes, children }) => svg(/** @type {"g"} */ (name), attributes,
+  ...children.map((child) => (typeof child === "string" ? child : renderMark(child))));
 
 /** What `redraw` made of each element. @type {WeakMap<Element, import("../drawings/marks.js").Mark>} */
 const marksOf = new WeakMap();
@@ -53,7 +53,7 @@ export function redraw(element, mark) {
   if (!old || !fits) {
     for (const name of Object.keys(old?.attributes ?? {})) element.removeAttribute(name);
     dress(element, mark.attributes);
-    replace(element, ...mark.children.map((child) => (typeof child === "string" ? child : made(child))));
+    replace(element, ...mark.children.map((child) => (typeof child === "string" ? child : createRedrawable(child))));
     return;
   }
   for (const name of Object.keys(old.attributes)) if (!mark.attributes[name]) element.removeAttribute(name);
@@ -67,7 +67,7 @@ export function redraw(element, mark) {
 }
 
 /** @param {import("../drawings/marks.js").Mark} mark @returns {SVGElement} a new element, which `redraw` will change */
-function made(mark) {
+function createRedrawable(mark) {
   const element = svg(/** @type {"g"} */ (mark.name));
   redraw(element, mark);
   return element;

@@ -2,7 +2,7 @@
  * A place for a drawing, which is drawn again where its width changes. Knows no figures.
  */
 
-import { drawn, el, replace, typeScale } from "./dom.js";
+import { el, renderMark, replace, typeScale } from "./dom.js";
 
 /** @typedef {(room: {width: number, type: number}) => import("../drawings/marks.js").Mark} Draw */
 
@@ -36,7 +36,7 @@ export class Drawing {
   draw() {
     const { make, width, type } = this;
     if (!make || !width) return;
-    replace(this.element, drawn(make({ width, type })));
+    replace(this.element, renderMark(make({ width, type })));
     this.done();
   }
 }

@@ -4,9 +4,9 @@
  */
 
 import { HIGH, endCursor, endLine } from "../drawings/end-line.js";
-import { endSentence, nearMiss } from "../figures/endings.js";
+import { endSentence, findNearMiss } from "../figures/endings.js";
 import { seriesOf } from "../figures/series.js";
-import { drawn, el, replace, setAttributes, svg, typeScale } from "./dom.js";
+import { el, renderMark, replace, setAttributes, svg, typeScale } from "./dom.js";
 import { View } from "./view.js";
 
 class EndLine extends View {
@@ -36,17 +36,17 @@ class EndLine extends View {
     if (key !== this.shownKey) {
       this.shownKey = key;
       setAttributes(this.picture, { width: this.width, height: HIGH + 16 * scale });
-      replace(this.marks, ...endLine(series, this.width, scale).map(drawn));
+      replace(this.marks, ...endLine(series, this.width, scale).map(renderMark));
       const sentence = run.live ? "The end by step" : endSentence(run.trace, series.moments); // not at every token
       setAttributes(this.button, { "aria-label": `${sentence} Why it ended`, title: sentence });
     }
-    replace(this.cursor, drawn(endCursor(series, this.width, state.step)));
+    replace(this.cursor, renderMark(endCursor(series, this.width, state.step)));
   }
 
   /** @param {Event} event a click on the flag also goes to its step */
   open(event) {
     const { run } = this.store;
-    const near = run && nearMiss(run.trace, seriesOf(run.trace).moments);
+    const near = run && findNearMiss(run.trace, seriesOf(run.trace).moments);
     if (near && /** @type {Element} */ (event.target).closest(".flag")) this.store.goTo(near.index);
     this.store.set({ panel: "why" });
   }

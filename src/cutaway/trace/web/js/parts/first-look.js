@@ -15,13 +15,13 @@ class FirstLook extends View {
   replay = button("Write it again", () => this.store.arrive(), { class: "link" });
   question = button("", () => this.explain(), { class: "link" });
   answer = el("span", { role: "status" });
-  asked = el("p", { hidden: true }, this.question, " ", this.answer);
+  exchange = el("p", { hidden: true }, this.question, " ", this.answer);
   meaning = el("p", {}, "Over each token fall its likeliest rivals, as large as they were likely.");
 
   build() {
     replace(this, el("p", {}, this.name, ": it continued the grey words. ", this.skip, this.replay, " · ",
       button("Help", pressHelp, { class: "link" }), " · ",
-      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" })), this.meaning, this.asked);
+      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" })), this.meaning, this.exchange);
   }
 
   draw() {
@@ -37,7 +37,7 @@ class FirstLook extends View {
     this.skip.hidden = !arriving;
     this.replay.hidden = arriving;
     this.meaning.hidden = !arriving;
-    this.asked.hidden = arriving;
+    this.exchange.hidden = arriving;
   }
 
   /** Open the panel that answers, at the step and its token. */

@@ -71,9 +71,9 @@ export const scoreRows = (rows, at) => rows.map(({ position, score, weight }, i)
 
 /** @param {StateLayer[]} layers @param {TokenAt} at @returns {HTMLElement[]} */
 export const stateRows = (layers, at) => layers.map(({ layer, keeps, half }) => {
-  const most = keeps.indexOf(Math.max(...keeps));
-  return el("tr", {}, el("th", { scope: "row", class: "mono" }, `L${layer}`), figure(`last ${thousands(half)}`), figure(thousands(most)),
-    el("td", {}, token(at(most))), figure(percent(keeps[most])));
+  const peak = keeps.indexOf(Math.max(...keeps));
+  return el("tr", {}, el("th", { scope: "row", class: "mono" }, `L${layer}`), figure(`last ${thousands(half)}`), figure(thousands(peak)),
+    el("td", {}, token(at(peak))), figure(percent(keeps[peak])));
 });
 
 /** @param {PositionFigures[]} places the largest first @returns {HTMLElement[]} the sums of those that have no row */

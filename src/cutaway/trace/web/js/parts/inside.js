@@ -106,12 +106,12 @@ class InsidePanel extends View {
     setText(this.missing, other ? "A comparison with another candidate needs the model; this one is with the likeliest other token." : "");
     this.content.hidden = false;
     this.content.classList.remove("old");
-    const selection = JSON.stringify([this.store.insideSelection, state.large]);
+    const selection = JSON.stringify([this.store.selectionInside, state.large]);
     if (inside === this.shownInside && selection === this.shownSelection) return;
     const fresh = inside !== this.shownInside;
     this.shownInside = inside;
     this.shownSelection = selection;
-    this.show(inside, run, valid(this.store.insideSelection, inside), fresh);
+    this.show(inside, run, valid(this.store.selectionInside, inside), fresh);
   }
 
   /** @param {string} sentence @param {boolean} [soon] whether the figures of another step stay until new ones come */
@@ -154,7 +154,7 @@ class InsidePanel extends View {
    */
   showPicture(inside, { map, head }, allHeads, tokenAt, fresh) {
     const rows = lensRows(inside);
-    const lens = rows.map(({ id, drawnId, ...row }) => ({ ...row, name: nameIn(inside, id), ours: id === inside.token,
+    const lens = rows.map(({ id, drawnId, ...row }) => ({ ...row, name: nameIn(inside, id), isStepToken: id === inside.token,
       draws: drawnId === null ? null : nameIn(inside, drawnId), same: drawnId === inside.token }));
     const token = nameIn(inside, inside.token);
     const attending = attends(inside);

@@ -47,7 +47,7 @@ const SEARCHES = {
 
 class KeyHelp extends View {
   dialog = el("dialog", { "aria-label": "Help" });
-  heard = el("p", { class: "visually-hidden", role: "status" }); // what a key has selected
+  announcement = el("p", { class: "visually-hidden", role: "status" }); // what a key has selected
   reference = el("p", {}, "For programs, this server's endpoints: ", el("a", { href: "openapi.json" }, "openapi.json"), ".");
 
   build() {
@@ -58,7 +58,7 @@ class KeyHelp extends View {
           table(WORDS.map(([word, meaning]) => [el("b", {}, word), meaning])), this.reference),
         el("section", {}, el("h2", {}, "Keys"), table(KEYS.map(([keys, meaning]) => [el("kbd", {}, keys), meaning])))),
       button("Close", () => this.dialog.close(), { class: "primary" }));
-    replace(this, this.dialog, this.heard);
+    replace(this, this.dialog, this.announcement);
     document.addEventListener("keydown", (event) => this.handleKey(event));
   }
 
@@ -106,7 +106,7 @@ class KeyHelp extends View {
     const { run, state } = this.store;
     const step = run?.trace.steps[state.step];
     const candidate = key === "ArrowUp" || key === "ArrowDown" ? step?.candidates[state.candidate] : undefined;
-    if (run && step) setText(this.heard, candidate ? candidateSentence(run.trace, step, candidate) : stepSentence(run.trace, step));
+    if (run && step) setText(this.announcement, candidate ? candidateSentence(run.trace, step, candidate) : stepSentence(run.trace, step));
   }
 
   stop() {

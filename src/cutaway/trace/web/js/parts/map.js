@@ -10,7 +10,7 @@ import { clip } from "../figures/numbers.js";
 import { forkOf, parentOf } from "../figures/branches.js";
 import { blocksOf } from "../figures/lines.js";
 import { joinedTracks, ownTracks, turns, widthOf } from "../drawings/map.js";
-import { drawn, el, svg } from "./dom.js";
+import { el, renderMark, svg } from "./dom.js";
 import { Flow } from "./flow.js";
 /** @import { Mark } from "../drawings/marks.js" */
 /** @import { Block } from "../figures/lines.js" */
@@ -22,7 +22,7 @@ const TURN = 12; // pixels in which strands part or join
 
 export class TextMap {
   /** @type {{key: string, rows: HTMLElement[]}[]} the pieces that are laid out */
-  laid = [];
+  pieces = [];
   /** @type {Flow[]} the last piece, by line */
   open = [];
   /** @type {number[]} how many tokens of each line are laid out */
@@ -57,12 +57,12 @@ export class TextMap {
   lay(runs) {
     const blocks = blocksOf(this.lines.map(({ run, chips }) => run.trace.outputIds.slice(0, chips.length)));
     const keys = blocks.map((block, i) => JSON.stringify([block, i === blocks.length - 1]));
-    const same = this.laid.findIndex(({ key }, i) => key !== keys[i]);
-    for (const { rows } of this.laid.splice(same < 0 ? this.laid.length : same)) rows.forEach((row) => row.remove());
-    for (let i = this.laid.length; i < blocks.length; i++) {
+    const same = this.pieces.findIndex(({ key }, i) => key !== keys[i]);
+    for (const { rows } of this.pieces.splice(same < 0 ? this.pieces.length : same)) rows.forEach((row) => row.remove());
+    for (let i = this.pieces.length; i < blocks.length; i++) {
       const rows = this.rowsOf(blocks, i, runs);
       this.element.append(...rows);
-      this.laid.push({ key: keys[i] ?? "", rows });
+      this.pieces.push({ key: keys[i] ?? "", rows });
     }
     this.lengths = this.lines.map(({ chips }) => chips.length);
   }
@@ -72,7 +72,7 @@ export class TextMap {
     const block = /** @type {Block} */ (blocks[at]);
     const count = this.lines.length;
     const last = at === blocks.length - 1;
-    const first = blocks.findIndex(({ joined }) => !joined) === at;
+    const first = blocks.findIndex((piece) => !piece.joined) === at;
     if (block.joined) {
       this.open = [];
       const text = this.flowOf(block, this.selected, at ? undefined : this.prompt).element;
@@ -94,12 +94,12 @@ export class TextMap {
     return flow;
   }
 
-  /** @param {number} i @param {boolean} named whether it shows the line's name @param {Run[]} runs @returns {HTMLElement} a button that selects the line */
-  stationOf(i, named, runs) {
+  /** @param {number} i @param {boolean} isNamed whether it shows the line's name @param {Run[]} runs @returns {HTMLElement} a button that selects the line */
+  stationOf(i, isNamed, runs) {
     const { run } = /** @type {Line} */ (this.lines[i]);
     const name = clip(parentOf(runs, run) ? forkOf(run) : i ? `run ${run.id}` : "original", 32);
-    return el("button", { type: "button", class: `station line-${i}${named ? " named" : ""}`, "aria-pressed": String(i === this.selected),
-      "aria-label": named ? name : `${name}, continued`, title: `${name}: select this run (t)`, onclick: () => this.select(run.id) }, named ? name : "");
+    return el("button", { type: "button", class: `station line-${i}${isNamed ? " named" : ""}`, "aria-pressed": String(i === this.selected),
+      "aria-label": isNamed ? name : `${name}, continued`, title: `${name}: select this run (t)`, onclick: () => this.select(run.id) }, isNamed ? name : "");
   }
 }
 
@@ -110,4 +110,4 @@ const row = (kind, tracks, count, text) => el("div", { class: `row-of ${kind}`, 
 const turn = (count, parts) => el("div", { class: "row-of turn" }, gutter(turns(count, TURN, parts)));
 
 /** @param {Mark[]} tracks */
-const gutter = (tracks) => svg("svg", { class: "tracks", "aria-hidden": "true" }, ...tracks.map(drawn));
+const gutter = (tracks) => svg("svg", { class: "tracks", "aria-hidden": "true" }, ...tracks.map(renderMark));

@@ -121,8 +121,8 @@ export class TextsAttention {
   /** @param {number[]} weights of each token @param {number} position of the token that reads */
   showArcs(weights, position) {
     const from = this.tokens.children[position];
-    const most = weights.map((share, at) => ({ share, at })).filter(({ share }) => share > 0).sort((a, b) => b.share - a.share).slice(0, MOST_ROWS);
-    const to = most.flatMap(({ share, at }) => {
+    const sources = weights.map((share, at) => ({ share, at })).filter(({ share }) => share > 0).sort((a, b) => b.share - a.share).slice(0, MOST_ROWS);
+    const to = sources.flatMap(({ share, at }) => {
       const element = this.tokens.children[at];
       return element ? [{ element, share }] : [];
     });

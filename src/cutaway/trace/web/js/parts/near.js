@@ -191,15 +191,15 @@ class NearPanel extends View {
       token(unescapeName(nearness.tokens[choice.side === 0 ? 1 : 0][top] ?? "")), `: ${withSign(pairs[top] ?? 0, 4)}. The ${otherName} shows its shares with it.`);
   }
 
-  /** From the chosen token to those of the other text with which it has the largest shares. */
+  /** Show arcs from the selected token to those of the other text with which it has the largest shares. */
   showArcs() {
     const { nearness, choice } = this;
     const from = choice && nearness?.shares ? this.texts[choice.side]?.children[choice.at] : undefined;
     if (!choice || !from) return this.arcs.show(null);
     const pairs = this.pairs(choice.side, choice.at).map((share, at) => ({ share, at }));
-    const most = pairs.filter(({ share }) => share).sort((a, b) => Math.abs(b.share) - Math.abs(a.share)).slice(0, MOST_ARCS);
-    const largest = 2 * Math.abs(most[0]?.share ?? 1);
-    const to = most.flatMap(({ share, at }) => {
+    const partners = pairs.filter(({ share }) => share).sort((a, b) => Math.abs(b.share) - Math.abs(a.share)).slice(0, MOST_ARCS);
+    const largest = 2 * Math.abs(partners[0]?.share ?? 1);
+    const to = partners.flatMap(({ share, at }) => {
       const element = this.texts[1 - choice.side]?.children[at];
       return element ? [{ element, share: share / largest }] : [];
     });

@@ -4,7 +4,7 @@
 
 import { SIZE, cardDrawing } from "../drawings/card.js";
 import { cardOf } from "../figures/card.js";
-import { drawn, typeScale } from "./dom.js";
+import { renderMark, typeScale } from "./dom.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /** What a mark takes from the page's sheets. */
@@ -14,7 +14,7 @@ const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity",
 /** @param {Trace} trace @param {Step} step @returns {Promise<Blob>} a PNG of 1200 × 630 */
 export async function pictureOf(trace, step) {
   const image = new Image();
-  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(styled(drawn(cardDrawing(cardOf(trace, step), typeScale()))))}`;
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(inlineStyles(renderMark(cardDrawing(cardOf(trace, step), typeScale()))))}`;
   await image.decode();
   const canvas = document.createElement("canvas");
   Object.assign(canvas, SIZE);
@@ -23,7 +23,7 @@ export async function pictureOf(trace, step) {
 }
 
 /** @param {SVGElement} drawing @returns {string} the same, that needs no sheet */
-function styled(drawing) {
+function inlineStyles(drawing) {
   const host = document.createElement("river-view"); // unattached: its sheet is that of the river in the picture
   host.className = "share";
   host.append(drawing);

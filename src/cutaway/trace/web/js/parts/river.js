@@ -12,7 +12,7 @@ import { riverOf, riverSentence } from "../figures/river.js";
 import { stations } from "../figures/stations.js";
 import { PANELS, applies } from "../state/panels.js";
 import { button, el, morph, redraw, replace, setText, svg, typeScale } from "./dom.js";
-import { View, paced } from "./view.js";
+import { View, throttle } from "./view.js";
 /** @import { Layout } from "../drawings/places.js" */
 /** @import { Param } from "../figures/catalogue.js" */
 /** @import { Gate } from "../figures/river.js" */
@@ -25,15 +25,15 @@ const NOTHING = { width: 1, height: 1 }; // the drawing before the first step
 const THUMB = 14; // pixels of a handle, as in the sheet
 
 /** @param {Step} step @returns {string} */
-const approximated = ({ candidates }) =>
+const describeApproximation = ({ candidates }) =>
   `Approximated from the record: its ${candidates.length} candidates, and the histogram of the others.`;
 
 const HINT = "Drag a handle on a gate: what would the same luck have drawn?";
 
 /** @param {Step} step as recorded @param {Other} other @param {boolean} hasModel @returns {string} how far the figures are to be trusted */
-function told(step, { step: now, isExact, error }, hasModel) {
-  if (error) return `${error} ${approximated(step)}`;
-  if (!isExact) return hasModel ? "From the record, until the model has computed the step again …" : approximated(step);
+function describeTrust(step, { step: now, isExact, error }, hasModel) {
+  if (error) return `${error} ${describeApproximation(step)}`;
+  if (!isExact) return hasModel ? "From the record, until the model has computed the step again …" : describeApproximation(step);
   if (now?.logits_hash === step.logits_hash) return `Exact: computed again by the model, row hash ${step.logits_hash} as recorded.`;
   return "Computed again; the logits differ from the record: another model computed them.";
 }
@@ -44,7 +44,7 @@ class RiverView extends View {
   says = el("p", { class: "says" });
   list = el("ol");
   shownStations = "";
-  pace = paced(this, () => this.show());
+  pace = throttle(this, () => this.show());
   /** @type {Map<string, HTMLInputElement>} of the gates that have a handle, by setting */
   handles = new Map();
   tells = el("span", { class: "tells", "aria-live": "polite" });
@@ -75,8 +75,8 @@ class RiverView extends View {
     const { passes, steps } = run.trace;
     const pass = passes[state.pass ?? passes.length - 1];
     const all = stations(run.trace, steps[state.step], this.session.insides.ready, pass);
-    const why = run.trace.end && { id: "end", name: "why it ended", panel: "why", caption: whySentence(run.trace), figures: [] };
-    const stationList = [...all, ...(why ? [why] : [])];
+    const ending = run.trace.end && { id: "end", name: "why it ended", panel: "why", caption: whySentence(run.trace), figures: [] };
+    const stationList = [...all, ...(ending ? [ending] : [])];
     const key = JSON.stringify([stationList, state.panel, state.about === null]);
     if (key !== this.shownStations) morph(this.list, el("ol", {}, ...stationList.map((station) => this.station(station))));
     this.shownStations = key;
@@ -89,8 +89,8 @@ class RiverView extends View {
     if (!width) return; // as in a window that is being resized
     const scale = typeScale();
     const other = this.session.whatIf.now;
-    const shown = step && { trace: other?.step ? other.trace : run.trace, step: other?.step ?? step };
-    const river = shown ? riverOf(shown.trace, shown.step) : null;
+    const current = step && { trace: other?.step ? other.trace : run.trace, step: other?.step ?? step };
+    const river = current ? riverOf(current.trace, current.step) : null;
     const selected = step?.candidates[this.store.state.candidate]?.id ?? null;
     redraw(this.picture, river ? riverDrawing(river, { width, scale, selected, exit: this.exit() }) : picture(NOTHING, ""));
     this.drawHandles(river && !run.live ? river.gates : [], layoutOf(river?.gates.length ?? 0, width, scale));
@@ -131,7 +131,7 @@ class RiverView extends View {
     this.other.hidden = !this.handles.size;
     this.start.hidden = !other || !this.store.state.about || other.error !== null;
     this.reset.hidden = !other;
-    setText(this.tells, step && other ? told(step, other, this.store.state.about !== null) : HINT);
+    setText(this.tells, step && other ? describeTrust(step, other, this.store.state.about !== null) : HINT);
   }
 
   /** @returns {number | null} where the selected token is in the text above, if it is in sight */
@@ -139,7 +139,7 @@ class RiverView extends View {
     const chip = document.querySelector("token-strip .chip[aria-current]");
     const text = chip?.closest(".tokens");
     if (!chip || !text) return null;
-    const [token, box, flow] = [chip, text, this.flow].map((one) => one.getBoundingClientRect());
+    const [token, box, flow] = [chip, text, this.flow].map((element) => element.getBoundingClientRect());
     if (!token || !box || !flow || token.bottom < box.top || token.top > box.bottom) return null;
     return token.left + token.width / 2 - flow.left;
   }

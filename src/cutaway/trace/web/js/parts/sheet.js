@@ -8,7 +8,7 @@ import { leading } from "../figures/leading.js";
 import { shortPercent, thousands, visible } from "../figures/numbers.js";
 import { riverOf, riverSentence } from "../figures/river.js";
 import { stepView } from "../figures/step-view.js";
-import { button, drawn, el, isPhone, replace, scrollToText, setText, token } from "./dom.js";
+import { button, el, isPhone, renderMark, replace, scrollToText, setText, token } from "./dom.js";
 import { View } from "./view.js";
 /** @import { StepView } from "../figures/step-view.js" */
 /** @import { Run } from "../state/store.js" */
@@ -69,7 +69,7 @@ class TokenSheet extends View {
     setText(this.says, riverSentence(riverOf(trace, step)));
     replace(this.list, ...leading(view, ROWS).map((c) => el("li", {}, el("button", { type: "button", "data-at": c.at,
       "aria-pressed": String(c.at === this.store.state.candidate) },
-    token(c.token), drawn(shareBar(c.final ?? 0, c.chosen)), el("span", { class: "mono" }, shortPercent(c.final))))));
+    token(c.token), renderMark(shareBar(c.final ?? 0, c.chosen)), el("span", { class: "mono" }, shortPercent(c.final))))));
   }
 
   /** @param {number} by */

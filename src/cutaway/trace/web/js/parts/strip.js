@@ -29,7 +29,7 @@ class TokenStrip extends View {
   tokens = el("div", { class: "tokens", tabindex: 0, role: "group",
     "aria-label": "The text, token by token" });
   /** @type {Run | null} */
-  shown = null;
+  selectedRun = null;
   /** @type {Line[]} the selected run and those beside it */
   lines = [];
   /** @type {HTMLElement[]} those of the selected run, by step */
@@ -92,9 +92,9 @@ class TokenStrip extends View {
   choose(run) {
     const { runs, panel, other } = this.store.state;
     const runLines = run?.trace.known ? linesOf(runs, run, panel === "tree" ? this.store.find(other) : null) : [];
-    if (run === this.shown && runLines.length === this.lines.length && runLines.every((one, i) => one === this.lines[i]?.run)) return;
-    this.shown = run;
-    this.lines = runLines.map((one) => ({ run: one, chips: [] }));
+    if (run === this.selectedRun && runLines.length === this.lines.length && runLines.every((lineRun, i) => lineRun === this.lines[i]?.run)) return;
+    this.selectedRun = run;
+    this.lines = runLines.map((lineRun) => ({ run: lineRun, chips: [] }));
     this.chips = this.lines.find((line) => line.run === run)?.chips ?? [];
     this.marked = undefined;
     this.tint.forget();
@@ -109,7 +109,7 @@ class TokenStrip extends View {
   grow() {
     const { runs } = this.store.state;
     for (const { run, chips } of this.lines) {
-      for (const step of run.trace.steps.slice(chips.length, chips.length + MOST)) {
+      for (const step of run.trace.steps.slice(chips.length, chips.length + BATCH)) {
         chips.push(chip(run.trace, step, inherits(runs, run, step.index), chips === this.chips));
       }
     }
@@ -136,7 +136,7 @@ class TokenStrip extends View {
       if (this.marked) keepInSight(this.tokens, this.marked, { air: AIR });
       this.tint.forget();
     }
-    this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, this.store.insideSelection, (i) =>
+    this.tint.show(this.tint.on ? this.session.insides.selectedInside.inside ?? null : null, this.store.selectionInside, (i) =>
       this.promptTokens[i] ?? this.chips[i - trace.head.prompt_token_ids.length]);
     this.classList.toggle("tinted", this.tint.on);
     this.tint.element.hidden = !this.tint.on;
@@ -170,7 +170,7 @@ class TokenStrip extends View {
 }
 
 /** Tokens that a frame appends. */
-const MOST = 500;
+const BATCH = 500;
 
 /** Pixels to keep between the selected token and the edge. */
 const AIR = 8;

@@ -26,9 +26,9 @@ export class Tabs extends View {
 
   /** @param {string} title "": no other group has a name either @param {TabSpec[]} specs @returns {HTMLElement} */
   createGroup(title, specs) {
-    const known = specs.filter(([, , element]) => customElements.get(element));
-    for (const [name, label, element] of known) this.parts.set(name, this.createTab(name, label, element));
-    return el("div", { role: "none", "data-title": title || null }, ...known.map(([name]) => this.parts.get(name)?.tab));
+    const available = specs.filter(([, , element]) => customElements.get(element));
+    for (const [name, label, element] of available) this.parts.set(name, this.createTab(name, label, element));
+    return el("div", { role: "none", "data-title": title || null }, ...available.map(([name]) => this.parts.get(name)?.tab));
   }
 
   /** @param {string} name @param {string} label @param {string} element */

@@ -5,8 +5,8 @@
 
 import { staircase, timeBar } from "../drawings/time.js";
 import { partsOf, timeSentence, timesOf } from "../figures/time.js";
-import { button, drawn, el, replace, setText } from "./dom.js";
-import { View, paced } from "./view.js";
+import { button, el, renderMark, replace, setText } from "./dom.js";
+import { View, throttle } from "./view.js";
 
 const BAR = { width: 160, height: 10 };
 const STAIRS = { width: 160, height: 22 };
@@ -16,7 +16,7 @@ class TimeView extends View {
   parts = el("span", { class: "parts" });
   stairs = button("", () => this.store.set({ panel: "timelines" }), { class: "stairs", "aria-label": "All steps: Timelines" });
   says = el("span", { class: "faint" });
-  pace = paced(this, () => this.show());
+  pace = throttle(this, () => this.show());
 
   build() {
     replace(this, this.bar, this.parts, this.stairs, this.says);
@@ -36,9 +36,9 @@ class TimeView extends View {
     const times = timesOf(trace);
     const parts = record ? partsOf(record) : [];
     this.bar.hidden = this.stairs.hidden = !parts.length;
-    replace(this.bar, parts.length ? drawn(timeBar(parts, BAR)) : null);
+    replace(this.bar, parts.length ? renderMark(timeBar(parts, BAR)) : null);
     setText(this.parts, parts.map(({ name, ms }) => `${name} ${ms.toFixed(1)} ms`).join(" | "));
-    replace(this.stairs, parts.length ? drawn(staircase(times, times.at[at] ?? -1, STAIRS)) : null);
+    replace(this.stairs, parts.length ? renderMark(staircase(times, times.at[at] ?? -1, STAIRS)) : null);
     setText(this.says, times.blocks.length ? timeSentence(times, trace.head.decoder !== undefined) : "");
   }
 }

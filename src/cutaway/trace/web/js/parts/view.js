@@ -13,8 +13,8 @@ export class View extends HTMLElement {
   #session;
   /** @type {Set<string>} what cannot be shown now */
   #unshown = new Set();
-  /** @type {Set<string>} errors that were told */
-  #told = new Set();
+  /** @type {Set<string>} errors that were reported */
+  #reported = new Set();
   #apology = Object.assign(document.createElement("p"), { className: "unshown", textContent: "This part of the run cannot be shown." });
 
   /** @param {Store} store @param {Session} session */
@@ -28,16 +28,16 @@ export class View extends HTMLElement {
 
   /**
    * Show something of the part; that a record is not as cutaway writes it is said once, in the part's place.
-   * @param {() => void} show @param {string} [what] of the part: each is tried for itself
+   * @param {() => void} show @param {string} [section] of the part: each is tried for itself
    */
-  attempt(show, what = "all") {
+  attempt(show, section = "all") {
     try {
       show();
-      this.#unshown.delete(what);
+      this.#unshown.delete(section);
     } catch (error) {
-      this.#unshown.add(what);
-      if (!this.#told.has(String(error))) console.error(error);
-      this.#told.add(String(error));
+      this.#unshown.add(section);
+      if (!this.#reported.has(String(error))) console.error(error);
+      this.#reported.add(String(error));
     }
     const isUnshown = this.#unshown.size > 0;
     if (this.#apology.isConnected === isUnshown) return;
@@ -71,12 +71,12 @@ export class View extends HTMLElement {
  * Figures that change more often than ten times a second cannot be read, and would cost frames.
  * @param {View} view @param {() => void} show @returns {() => void} what shows at once, or a tenth of a second after the last time
  */
-export function paced(view, show) {
+export function throttle(view, show) {
   let [shownAt, timer] = [-Infinity, 0];
   const now = () => {
     timer = 0;
     shownAt = performance.now();
-    view.attempt(show, "paced");
+    view.attempt(show, "throttle");
   };
   return () => {
     const wait = shownAt + 100 - performance.now();

@@ -21,7 +21,7 @@ const number = (value) => (Number.isFinite(value) ? value : undefined);
 const anything = (value) => value;
 
 /** @param {Iterable<string>} choices @returns {Reader} */
-const one = (choices) => {
+const choice = (choices) => {
   const all = new Set(choices);
   return (value) => (all.has(value) ? value : undefined);
 };
@@ -42,8 +42,8 @@ const isObject = (value) => typeof value === "object" && value !== null && !Arra
 /** @param {Reader} read @returns {Reader} of an object with any names */
 const record = (read) => (value) => {
   if (!isObject(value)) return undefined;
-  const entries = Object.entries(value).map(([name, each]) => [name, read(each)]);
-  return entries.some(([, each]) => each === undefined) ? undefined : Object.fromEntries(entries);
+  const entries = Object.entries(value).map(([name, field]) => [name, read(field)]);
+  return entries.some(([, field]) => field === undefined) ? undefined : Object.fromEntries(entries);
 };
 
 /**
@@ -53,32 +53,32 @@ const record = (read) => (value) => {
 const object = (fields, more = {}) => (value) => {
   if (!isObject(value)) return undefined;
   const read = Object.entries(fields).map(([name, reader]) => [name, reader(value[name])]);
-  if (read.some(([, each]) => each === undefined)) return undefined;
+  if (read.some(([, field]) => field === undefined)) return undefined;
   const rest = Object.entries(more).filter(([name]) => value[name] !== undefined).map(([name, reader]) => [name, reader(value[name])]);
-  return Object.fromEntries([...read, ...rest.filter(([, each]) => each !== undefined)]);
+  return Object.fromEntries([...read, ...rest.filter(([, field]) => field !== undefined)]);
 };
 
 /** @type {Reader} of settings: their values are checked by who writes the text, but two are lists */
 const settings = (value) => {
   const { stop, chain, ...rest } = record(anything)(value) ?? {};
   const lists = { stop: list(text)(typeof stop === "string" ? [stop] : stop), chain: list(text)(chain) };
-  return isObject(value) ? { ...rest, ...Object.fromEntries(Object.entries(lists).filter(([, each]) => each !== undefined)) } : undefined;
+  return isObject(value) ? { ...rest, ...Object.fromEntries(Object.entries(lists).filter(([, values]) => values !== undefined)) } : undefined;
 };
 
 const INSIDE = {
-  by: one(["weight", "attribution"]), map: one(["attribution", "sink", "induction", "entropy"]),
+  by: choice(["weight", "attribution"]), map: choice(["attribution", "sink", "induction", "entropy"]),
   head: orNull(list(whole, 2)), part: orNull(text),
 };
 const CALL = object({ id: text, name: text, arguments: text });
-const MESSAGE = object({ role: one(["system", "user", "assistant", "tool"]), content: text },
+const MESSAGE = object({ role: choice(["system", "user", "assistant", "tool"]), content: text },
   { run: whole, calls: list(CALL), result: text });
-const ASKED = object({ role: text, content: text }, { tool_calls: list(record(anything)), tool_call_id: text });
+const REQUEST_MESSAGE = object({ role: text, content: text }, { tool_calls: list(record(anything)), tool_call_id: text });
 
-const panels = one(PANELS.keys());
+const panels = choice(PANELS.keys());
 
 /** The fields of texts stand in the address as they are, all others as JSON. */
 const TEXTS = {
-  panel: (/** @type {any} */ name) => panels(currentPanel(name)), lesson: one(["practice", "snowball", "stop"]), kind: one(["chat", "completion", "typing"]),
+  panel: (/** @type {any} */ name) => panels(currentPanel(name)), lesson: choice(["practice", "snowball", "stop"]), kind: choice(["chat", "completion", "typing"]),
   tools: text, draft: text, prompt: text, seed: text,
 };
 const FIELDS = {
@@ -89,13 +89,13 @@ const FIELDS = {
 const RUN = object({
   id: whole, parent: orNull(whole), at: whole, name: text,
   request: object({
-    kind: one(["chat", "completion"]), prompt: (value) => text(value) ?? list(whole)(value), messages: list(ASKED),
+    kind: choice(["chat", "completion"]), prompt: (value) => text(value) ?? list(whole)(value), messages: list(REQUEST_MESSAGE),
     settings, seed: orNull(text), forced: list(whole),
   }),
 });
 
 /** The names of the fields of the state that the address keeps. */
-export const KEPT = /** @type {(keyof typeof TEXTS | keyof typeof FIELDS)[]} */ ([...Object.keys(FIELDS), ...Object.keys(TEXTS)]);
+export const ADDRESS_FIELDS = /** @type {(keyof typeof TEXTS | keyof typeof FIELDS)[]} */ ([...Object.keys(FIELDS), ...Object.keys(TEXTS)]);
 
 /**
  * @param {string} fragment
@@ -113,8 +113,8 @@ export function readAddress(fragment) {
 /** @param {any} value @returns {Kept[]} whose parents, where they have one, are before them */
 function readRuns(value) {
   const ids = new Set();
-  return (Array.isArray(value) ? value : []).flatMap((each) => {
-    const run = RUN(each);
+  return (Array.isArray(value) ? value : []).flatMap((entry) => {
+    const run = RUN(entry);
     if (!run || run.id === 0 || ids.has(run.id)) return [];
     const parent = ids.has(run.parent) ? run.parent : null;
     ids.add(run.id);

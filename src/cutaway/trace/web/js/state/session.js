@@ -21,7 +21,7 @@ export class Session {
   constructor(store) {
     this.store = store;
     this.insides = new InsideCache(store, sentence, (run) => this.foreign(run));
-    this.whatIf = new WhatIfStep(store, (...asked) => this.stepWith(...asked), sentence);
+    this.whatIf = new WhatIfStep(store, (...request) => this.stepWith(...request), sentence);
     /** @type {Map<number, AbortController>} by run */
     this.streams = new Map();
     /** @type {Map<string, number>} runs that were opened, by the SHA-256 of their files */
@@ -142,7 +142,7 @@ export class Session {
     if (about && about.weights !== head.weights) {
       this.store.set({ notice: `The run was recorded with another model, ${head.model}; ${about.model} continues it.` });
     }
-    const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && !OWN.includes(name));
+    const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && !RUN_SETTINGS.includes(name));
     const recorded = Object.fromEntries(names.map((name) => [name, head.params[name]]));
     if (recorded["candidates"] === 0) delete recorded["candidates"]; // in traces of earlier pages without a server
     const maxTokens = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
@@ -217,14 +217,14 @@ export class Session {
 
   /** @param {File} file @returns {Promise<Trace>} a long one in slices, with its figures, while a notice says how far it is */
   async read(file) {
-    let told = "";
+    let notice = "";
     const trace = await Trace.read(await readFile(file), (share, growing) => {
       seriesOf(growing);
-      told = `reading ${file.name}: ${Math.floor(100 * share)}%`;
-      this.store.set({ notice: told });
+      notice = `reading ${file.name}: ${Math.floor(100 * share)}%`;
+      this.store.set({ notice });
       return new Promise((done) => setTimeout(done));
     });
-    if (this.store.state.notice === told) this.store.set({ notice: null });
+    if (this.store.state.notice === notice) this.store.set({ notice: null });
     return trace;
   }
 
@@ -255,7 +255,7 @@ export class Session {
 
 /** Settings of a run that its continuation does not take over: a request has its own seed and forced tokens, and the page
  * reads no log-probabilities but those of the trace. */
-const OWN = ["seed", "forced", "logprobs", "prompt_logprobs"];
+const RUN_SETTINGS = ["seed", "forced", "logprobs", "prompt_logprobs"];
 
 /** The least number of tokens after a fork, however close it is to the end of its run. */
 const AFTER = 32;

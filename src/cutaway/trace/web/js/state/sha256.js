@@ -36,22 +36,22 @@ function mix(state, words, view, at) {
   for (let i = 0; i < 16; i++) words[i] = view.getInt32(at + 4 * i);
   for (let i = 16; i < ROUNDS; i++) {
     const [early, late] = [word(words, i - 15), word(words, i - 2)];
-    const one = turn(early, 7) ^ turn(early, 18) ^ (early >>> 3), two = turn(late, 17) ^ turn(late, 19) ^ (late >>> 10);
-    words[i] = word(words, i - 16) + one + word(words, i - 7) + two;
+    const sigma0 = turn(early, 7) ^ turn(early, 18) ^ (early >>> 3), sigma1 = turn(late, 17) ^ turn(late, 19) ^ (late >>> 10);
+    words[i] = word(words, i - 16) + sigma0 + word(words, i - 7) + sigma1;
   }
   let a = word(state, 0), b = word(state, 1), c = word(state, 2), d = word(state, 3);
   let e = word(state, 4), f = word(state, 5), g = word(state, 6), h = word(state, 7);
   for (let i = 0; i < ROUNDS; i++) {
-    const one = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + word(CONSTANTS, i) + word(words, i)) | 0;
-    const two = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
+    const t1 = (h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & f) ^ (~e & g)) + word(CONSTANTS, i) + word(words, i)) | 0;
+    const t2 = ((turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))) | 0;
     h = g;
     g = f;
     f = e;
-    e = (d + one) | 0;
+    e = (d + t1) | 0;
     d = c;
     c = b;
     b = a;
-    a = (one + two) | 0;
+    a = (t1 + t2) | 0;
   }
   [a, b, c, d, e, f, g, h].forEach((value, i) => (state[i] = word(state, i) + value));
 }

@@ -73,7 +73,7 @@
  */
 
 import { mostUncertain } from "../figures/step-view.js";
-import { KEPT, readAddress } from "./address.js";
+import { ADDRESS_FIELDS, readAddress } from "./address.js";
 import { currentPanel } from "./panels.js";
 
 /** @type {State} */
@@ -121,7 +121,7 @@ export class Store extends EventTarget {
   }
 
   /** @returns {InsideSelection} with the head that is pointed at in place of the chosen one */
-  get insideSelection() {
+  get selectionInside() {
     const { inside, pointed } = this.state;
     return pointed ? { ...inside, head: pointed } : inside;
   }
@@ -168,8 +168,8 @@ export class Store extends EventTarget {
   /** @param {number} id of the run to remove; where it is selected, the one before it is, or the one after it */
   drop(id) {
     const { runs, run, other, typing, recording } = this.state;
-    const at = runs.findIndex((one) => one.id === id);
-    const left = runs.filter((one) => one.id !== id);
+    const at = runs.findIndex((member) => member.id === id);
+    const left = runs.filter((member) => member.id !== id);
     this.set({ runs: left, other: other === id ? null : other, typing: typing === id ? null : typing });
     const next = left[Math.max(0, at - 1)];
     if (run === id && next) this.select(next.id);
@@ -211,7 +211,7 @@ export class Store extends EventTarget {
   }
 
   /** End the arrival, at its end or before: the recording is whole. */
-  arrived() {
+  endArrival() {
     if (!this.state.arriving) return;
     this.set({ arriving: false });
     if (this.showsRecording) this.goTo(mostUncertain(/** @type {Run} */ (this.run).trace));
@@ -225,13 +225,13 @@ export class Store extends EventTarget {
     const { recording } = this.state;
     const usual = recording && this.showsRecording
       ? { ...BEGINNING, step: this.state.arriving ? this.state.step : mostUncertain(recording.trace) } : BEGINNING;
-    for (const name of KEPT) {
+    for (const name of ADDRESS_FIELDS) {
       const value = this.state[name];
       const plain = typeof value === "string" ? value : JSON.stringify(value);
       if (JSON.stringify(value) !== JSON.stringify(usual[name])) address.set(name, plain);
     }
     const again = this.state.runs.filter((run) => run.request);
-    const runs = again.map(({ id, request, parent, at, name }) => ({ id, request, parent, at, name }));
+    const runs = again.map(({ id, request, parent, at, name }) => ({ id, request: orderFields(request), parent, at, name }));
     if (runs.length) address.set("runs", JSON.stringify(runs));
     return address.toString();
   }
@@ -252,3 +252,7 @@ export class Store extends EventTarget {
 /** @param {Place} place @returns {Partial<State>} with all that it selects in the panel Inside */
 export const completePlace = ({ inside, panel, ...rest }) =>
   ({ ...rest, ...(panel && { panel: currentPanel(panel) }), ...(inside && { inside: { ...BEGINNING.inside, ...inside } }) });
+
+/** @param {Request | null} request @returns {Request | null} with its fields in one order, so that the same request is the same address */
+const orderFields = (request) => request && (({ kind, prompt, messages, settings, seed, forced }) =>
+  ({ kind, prompt, messages, settings, seed, forced }))(request);

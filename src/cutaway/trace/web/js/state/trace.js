@@ -73,7 +73,7 @@ export class Trace {
   }
 
   /**
-   * As `parse`, in slices, so that the page answers meanwhile.
+   * Parse a file as `parse` does, in slices, so that the page answers meanwhile.
    * @param {string} file its text @param {(share: number, trace: Trace) => Promise<void>} pause after a slice: how much was read
    * @returns {Promise<Trace>}
    */
@@ -260,8 +260,8 @@ class Columns {
 
   /** @returns {Candidate[]} the same as before, as long as somebody has them */
   get rows() {
-    const known = this.latest?.deref();
-    if (known) return known;
+    const cached = this.latest?.deref();
+    if (cached) return cached;
     const rows = objects(this.columns).map((row) => ({ ...row, logit: single(row.logit), delta: single(row.delta) }));
     this.latest = new WeakRef(rows);
     return rows;

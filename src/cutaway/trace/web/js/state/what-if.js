@@ -47,8 +47,8 @@ export class WhatIfStep {
   /** @param {string} name of a setting @param {number} value the recorded one is no change */
   set(name, value) {
     const { run, state } = this.store;
-    const { [name]: _, ...others } = state.whatIf ?? {};
-    const all = value === Number(run?.trace.head.params[name]) ? others : { ...others, [name]: value };
+    const { [name]: _, ...rest } = state.whatIf ?? {};
+    const all = value === Number(run?.trace.head.params[name]) ? rest : { ...rest, [name]: value };
     this.store.set({ whatIf: Object.keys(all).length ? all : null });
   }
 
@@ -68,8 +68,8 @@ export class WhatIfStep {
   begin(key, run, step, settings) {
     this.stop();
     this.key = key;
-    const drawn = canSketch(run.trace, step) ? sketch(run.trace, step, settings) : { trace: run.trace, step: null };
-    this.other = { ...drawn, isExact: false, error: null };
+    const preview = canSketch(run.trace, step) ? sketch(run.trace, step, settings) : { trace: run.trace, step: null };
+    this.other = { ...preview, isExact: false, error: null };
     if (this.store.state.about) this.timer = window.setTimeout(() => this.ask(run, step.index, settings), PAUSE);
   }
 

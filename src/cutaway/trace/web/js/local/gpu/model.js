@@ -76,10 +76,10 @@ export class GpuModel {
 
   /**
    * Compute the recorded texts; an error names the first whose logits are not the CPU's.
-   * @param {number} [most] how many of them: the shortest also tells whether there is memory to run at all
+   * @param {number} [limit] how many of them: the shortest also tells whether there is memory to run at all
    */
-  async check(most = Infinity) {
-    for (const { tokens, sha256: expected } of this.program.texts_to_check.slice(0, most)) {
+  async check(limit = Infinity) {
+    for (const { tokens, sha256: expected } of this.program.texts_to_check.slice(0, limit)) {
       let logits = new Float32Array();
       for (let first = 0; first < tokens.length; first += this.program.rows) {
         logits = await this.run(tokens.slice(first, first + this.program.rows), first);
@@ -88,7 +88,7 @@ export class GpuModel {
       await noteCheck(this.key, false);
       throw new Error(`it computes other bits than the CPU in a text of ${tokens.length} tokens`);
     }
-    if (most === Infinity) await noteCheck(this.key, true);
+    if (limit === Infinity) await noteCheck(this.key, true);
   }
 
   /**

@@ -22,10 +22,10 @@ const divideUp = (a, b) => Math.ceil(a / b);
 export function* launches({ dispatches, split_rows, chunk, has_states }, rows, first) {
   const chunks = chunkCount(chunk, rows, first);
   const attention = rows > split_rows ? "tiled" : chunks > 1 ? "split" : "joined";
-  for (const [op, [pipeline, group, x, perRow, y, extra, items, late, z, [fewest, most], when]] of dispatches.entries()) {
+  for (const [op, [pipeline, group, x, perRow, y, extra, items, late, z, [minimum, maximum], when]] of dispatches.entries()) {
     const count = (late ? 1 : rows) * items;
     if (when && when !== attention && !(when === "stored" && has_states)) continue;
-    if (count < fewest || count > most) continue;
+    if (count < minimum || count > maximum) continue;
     yield [pipeline, group, op, x, y || divideUp(count, perRow) + extra, z === "chunks" ? chunks : 1];
   }
 }
