@@ -58,12 +58,13 @@ const object = (fields, more = {}) => (value) => {
   return Object.fromEntries([...read, ...rest.filter(([, field]) => field !== undefined)]);
 };
 
-/** @type {Reader} of settings: their values are checked by who writes the text, but two are lists */
-const settings = (value) => {
-  const { stop, chain, ...rest } = record(anything)(value) ?? {};
-  const lists = { stop: list(text)(typeof stop === "string" ? [stop] : stop), chain: list(text)(chain) };
-  return isObject(value) ? { ...rest, ...Object.fromEntries(Object.entries(lists).filter(([, values]) => values !== undefined)) } : undefined;
-};
+/** @type {Map<string, Reader>} */
+const LISTS = new Map([["stop", (value) => list(text)(typeof value === "string" ? [value] : value)], ["chain", orNull(list(text))]]);
+
+/** @type {Reader} of settings, in their order: who writes the text checks their values, but two are lists here */
+const settings = (value) => isObject(value) ? Object.fromEntries(Object.entries(record(anything)(value) ?? {})
+  .map(([name, setting]) => [name, (LISTS.get(name) ?? anything)(setting)])
+  .filter(([, setting]) => setting !== undefined)) : undefined;
 
 const INSIDE = {
   by: choice(["weight", "attribution"]), map: choice(["attribution", "sink", "induction", "entropy"]),
