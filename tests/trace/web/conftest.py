@@ -149,6 +149,7 @@ def toy_chat(toy_chat_path):
 @pytest.fixture(scope="session")
 def toy_chat_folder(toy_chat_path, tmp_path_factory):
     """The page that runs it by itself."""
+    pytest.importorskip("ziglang", reason=NEEDS)
     out = tmp_path_factory.mktemp("toy") / "chat"
     model = LoadedModel(toy_chat_path, Setup(), weights=False)
     assert write_page_folder(model, out, context=512, cores=cores()) == []
@@ -160,7 +161,6 @@ def site(request, hosted):
     """Where the page of the small model is, with a server and without one."""
     if request.param == "served":
         return f"{request.getfixturevalue('toy_chat').url}/"
-    pytest.importorskip("ziglang", reason=NEEDS)
     return hosted(request.getfixturevalue("toy_chat_folder"))
 
 
