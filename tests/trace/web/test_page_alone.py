@@ -96,6 +96,14 @@ def test_texts_that_are_asked_for_at_once_are_written_in_turn(open_page, hosted,
     assert page.tab.evaluate(together, asked) == alone
 
 
+def test_without_a_gpu_nothing_is_fetched_for_one(open_page, hosted, toy_folder):
+    page = wait_for_model(open_page(hosted(toy_folder)))
+    page.tab.get_by_text("Your processor computes, not your GPU").wait_for()
+    names = {url.rsplit("/", 1)[-1] for url in page.requests}
+    assert "plan.json" in names
+    assert not names & {"gpu.json", "gpu.bin", "probe.json", "probe.bin"}
+
+
 def test_on_a_phone_it_opens_without_a_connection_and_with_threads_once_it_was_there(
     open_page, hosted, toy_folder, toy_alone, tmp_path
 ):

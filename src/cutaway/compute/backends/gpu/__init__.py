@@ -91,7 +91,7 @@ class GpuBackend(PackedBackend):
         from cutaway.compute.backends.cpu import CpuBackend
 
         twin = copy(self)
-        twin._panels = self._panels.share(self._panels.matrices)
+        twin._panels = self._panels.share(self._panels.matrices)  # frees what is read back
         twin._start(own_memory=True)
         room = room_for_steps(twin)
         check_kernels(

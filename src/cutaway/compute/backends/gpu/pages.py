@@ -159,6 +159,6 @@ def one_text(positions: NDArray[Any], ids: NDArray[Any], context: int) -> Batch:
     """Return a batch of one text's tokens, of which the last one's logits are wanted."""
     rows, table = len(positions), np.arange(-(-context // KV_BLOCK), dtype=np.int32)[None]
     return Batch(
-        ids[-rows:].astype(np.int32), positions.astype(np.int32), np.zeros(rows, np.int32), table,
+        ids.astype(np.int32), positions.astype(np.int32), np.zeros(rows, np.int32), table,
         np.array([rows - 1], np.int32),
     )  # fmt: skip

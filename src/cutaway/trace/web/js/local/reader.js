@@ -5,11 +5,11 @@
  */
 
 /**
- * @typedef {{run: (tokens: number[], first: number) => void | Promise<void>, hasStates: boolean}} Runner
- * hasStates: a text can only be continued from its last token
+ * @typedef {{run: (tokens: number[], first: number) => void | Promise<void>, hasStates: boolean, rows?: number}} Runner
+ * hasStates: a text can only be continued from its last token; rows: the most tokens of a run
  */
 
-const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two; ROWS of compute/backends/gpu/pages.py
+const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
 const PAUSE = 16;  // ms without a look at messages
 
 export class Reader {
@@ -30,11 +30,12 @@ export class Reader {
     const same = this.cachedIds.findIndex((id, i) => id !== ids[i]);
     let count = Math.min(same < 0 ? this.cachedIds.length : same, ids.length - again);
     if (this.runner.hasStates && count < this.cachedIds.length) count = 0; // the state is that after its last token
-    for (let first = count; first < ids.length; first += CHUNK) {
+    const rows = Math.min(CHUNK, this.runner.rows ?? CHUNK);
+    for (let first = count; first < ids.length; first += rows) {
       if (signal?.aborted) return -1;
       this.cachedIds = ids.slice(0, first);
-      await this.runner.run(ids.slice(first, first + CHUNK), first);
-      this.cachedIds = ids.slice(0, first + CHUNK);
+      await this.runner.run(ids.slice(first, first + rows), first);
+      this.cachedIds = ids.slice(0, first + rows);
       await this.pause();
     }
     this.cachedIds = ids;

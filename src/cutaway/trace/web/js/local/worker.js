@@ -48,10 +48,12 @@ async function load(address, { files, weights: size }) {
     }));
   const gpu = await openGpu(folder, model, core, parts);
   if (!gpu) return { loop: await onCore(), inside: onCore, anatomy, gpu };
-  const reader = new Reader({ run: async (tokens, first) => core.receive(await gpu.run(tokens, first)), hasStates: gpu.hasStates });
+  const { hasStates, rows } = gpu;
+  const reader = new Reader({ run: async (tokens, first) => core.receive(await gpu.run(tokens, first)), hasStates, rows });
   const loop = new Loop(core, reader, tokenizer, model, { backend: "gpu", tier: gpu.tier, threads: 1 }, plan.context);
   loop.fallBack = async (reason) => {
     ({ reader: loop.reader, computed: loop.computed } = await onCore());
+    gpu.close();
     postMessage({ device: { gpu: null, reason } });
   };
   return { loop, inside: onCore, anatomy, gpu };
@@ -75,9 +77,12 @@ async function build(core, plan, parts, compiled) {
 async function openGpu(folder, model, core, parts) {
   try {
     if (!model.gpu) throw new Error("the model was exported without what a GPU needs");
-    const [program, probe, data, probeData] = await Promise.all(
-      [folder.json("gpu.json"), folder.json("probe.json"), folder.bytes("gpu.bin"), folder.bytes("probe.bin")]);
-    const gpu = await GpuModel.open({ program, data, probe, probeData }, parts, core.angles(program.rotations));
+    const fetchFiles = async () => {
+      const [program, probe, data, probeData] = await Promise.all(
+        [folder.json("gpu.json"), folder.json("probe.json"), folder.bytes("gpu.bin"), folder.bytes("probe.bin")]);
+      return { program, probe, data, probeData };
+    };
+    const gpu = await GpuModel.open(fetchFiles, parts, (rotations) => core.angles(rotations));
     postMessage({ device: { gpu: gpu.name } });
     return gpu;
   } catch (error) {

@@ -230,7 +230,7 @@ class NearPanel extends View {
   }
 }
 
-/** @param {number} value @returns {string} as signed() has it, but for the + */
+/** @param {number} value @returns {string} with four decimals, and a sign only where it is negative */
 const plain = (value) => withSign(value, 4).replace("+", "");
 
 /** @param {number[]} values @returns {number} */

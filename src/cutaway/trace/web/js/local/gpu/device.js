@@ -8,11 +8,16 @@ const CACHE = "cutaway-gpu";
 
 /** @typedef {{device: GPUDevice, name: string}} OpenDevice */
 
-/** @param {number} largest bytes of a buffer @returns {Promise<OpenDevice>} */
-export async function openDevice(largest) {
+/** @returns {Promise<GPUAdapter>} the browser's; an error says why it has none, before anything is fetched for it */
+export async function findAdapter() {
   if (!navigator.gpu) throw new Error("this browser has no WebGPU, or not at an address without https");
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) throw new Error("the browser finds no GPU");
+  return adapter;
+}
+
+/** @param {GPUAdapter} adapter @param {number} largest bytes of a buffer @returns {Promise<OpenDevice>} */
+export async function openDevice(adapter, largest) {
   const { maxStorageBufferBindingSize: binding, maxBufferSize: buffer } = adapter.limits;
   if (largest > Math.min(binding, buffer)) {
     throw new Error(`its buffers have at most ${Math.min(binding, buffer)} bytes, and the model needs ${largest}`);

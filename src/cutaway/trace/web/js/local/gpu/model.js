@@ -5,7 +5,7 @@
  */
 
 import { sha256 } from "../../state/sha256.js";
-import { isChecked, noteCheck, openDevice } from "./device.js";
+import { findAdapter, isChecked, noteCheck, openDevice } from "./device.js";
 import { chooseWay } from "./probe.js";
 import { Recording } from "./recording.js";
 import { launches, stepNumbers } from "./step.js";
@@ -23,17 +23,18 @@ export class GpuError extends Error {}
 export class GpuModel {
   /**
    * Open the GPU and check it. An error says why it is not used.
-   * @param {Files} files @param {EachPart} eachPart @param {Angles} angles @returns {Promise<GpuModel>}
+   * @param {() => Promise<Files>} fetchFiles called where there is a GPU @param {EachPart} eachPart
+   * @param {(rotations: unknown[][]) => Angles} anglesOf @returns {Promise<GpuModel>}
    */
-  static async open(files, eachPart, angles) {
-    const { program, data, probe, probeData } = files;
-    const { device, name } = await openDevice(Math.max(...program.buffers.map(([bytes]) => bytes)));
+  static async open(fetchFiles, eachPart, anglesOf) {
+    const adapter = await findAdapter(), { program, data, probe, probeData } = await fetchFiles();
+    const { device, name } = await openDevice(adapter, Math.max(...program.buffers.map(([bytes]) => bytes)));
     try {
       const { way, flushes } = await chooseWay(device, probe, probeData);
       const recording = new Recording(device, program, data);
       await recording.prepare(way, flushes);
       const key = `${name} ${navigator.userAgent} ${await sha256(new TextEncoder().encode(JSON.stringify([program, way, flushes])))}`;
-      const model = new GpuModel(recording, { name, way, flushes, key }, angles);
+      const model = new GpuModel(recording, { name, way, flushes, key }, anglesOf(program.rotations));
       await model.fill(eachPart);
       await model.check((await isChecked(key)) ? 1 : Infinity);
       return model;
@@ -53,12 +54,19 @@ export class GpuModel {
     this.key = key;
     this.angles = angles;
     this.hasStates = this.program.has_states;
+    /** The most tokens of one run. */
+    this.rows = this.program.rows;
     /** Why the device was lost. */
     this.lost = "";
     recording.device.lost.then(({ message }) => (this.lost = message || "no reason is given"));
     /** What the device said of a step that it refused. */
     this.fault = "";
     recording.device.onuncapturederror = ({ error }) => (this.fault ||= error.message);
+  }
+
+  /** Free the GPU's memory. */
+  close() {
+    this.recording.device.destroy();
   }
 
   /** @param {EachPart} eachPart copy the weights into the GPU's buffers, part by part */
@@ -81,8 +89,8 @@ export class GpuModel {
   async check(limit = Infinity) {
     for (const { tokens, sha256: expected } of this.program.texts_to_check.slice(0, limit)) {
       let logits = new Float32Array();
-      for (let first = 0; first < tokens.length; first += this.program.rows) {
-        logits = await this.run(tokens.slice(first, first + this.program.rows), first);
+      for (let first = 0; first < tokens.length; first += this.rows) {
+        logits = await this.run(tokens.slice(first, first + this.rows), first);
       }
       if ((await sha256(new Uint8Array(logits.buffer))) === expected) continue;
       await noteCheck(this.key, false);
