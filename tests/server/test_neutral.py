@@ -129,6 +129,16 @@ def test_who_measures_wants_no_cached_prompt(client, path):
     assert found[1] == found[3] == 0 < found[2]
 
 
+@pytest.mark.parametrize("path", ASKED)
+def test_a_text_without_the_kv_cache_has_the_same_bits(client, path):
+    texts = [
+        told(client.post(path, json={**ASKED[path], "kv_cache": on, "speculate": drafts}))
+        for on, drafts in ((True, "off"), (False, "off"), (True, "ngram"))
+    ]
+    assert len({about["fingerprint"] for _, about in texts}) == 1
+    assert texts[0][0] == texts[1][0] == texts[2][0]
+
+
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 def test_who_asks_has_two_names(client, path):
     told(client.post(path, json={**ASKED[path], "safety_identifier": "me"}))

@@ -22,7 +22,7 @@ from cutaway.server.app import ROUTERS
 from cutaway.server.body import StrictRoute, bodies
 from cutaway.server.http.refusals import install
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.service import MOST_BESIDE
+from cutaway.server.service import MOST_BESIDE, MOST_ROWS
 from cutaway.server.shared import fields
 from largest_fields import rows
 from request_fields import places
@@ -56,6 +56,28 @@ def test_what_is_too_much_is_refused_by_name(client, tiny, path, param, fields):
     assert error["param"] == param
     assert "at most" in error["message"] or "more than" in error["message"]
     assert tiny.free()
+
+
+def test_a_text_without_the_kv_cache_computes_so_many_tokens(tiny, client):
+    """Each step computes all tokens before its own."""
+    prompt, context = "ab" * 8, tiny.llm.room
+    rows = sum(range(len(tiny.llm.tokenize(prompt)), context))
+    assert rows <= MOST_ROWS < 2 * rows
+    asked = {"prompt": prompt, "ignore_eos": True, "kv_cache": False, "max_tokens": context}
+    done = client.post(TEXT, json=asked).json()
+    assert done["usage"]["total_tokens"] == context
+    for more in ({"n": 2}, {"prompt": [prompt, prompt]}):
+        error = client.post(TEXT, json={**asked, **more}).json()["error"]
+        assert error["param"] == "kv_cache"
+        assert f"up to {2 * rows} tokens would be computed" in error["message"]
+
+
+def test_a_server_may_do_without_the_kv_cache(tiny_path):
+    asked = {"prompt": "ab" * 8, "n": 4, "max_tokens": 300}
+    assert 4 * sum(range(16, 316)) > MOST_ROWS
+    with serve(LLM(tiny_path, threads=1, progress=False), kv_cache=False) as served:
+        answer = httpx.post(f"{served.url}{TEXT}", json=asked, timeout=60)
+        assert answer.status_code == 200, answer.text
 
 
 def test_what_is_much_is_answered(client):

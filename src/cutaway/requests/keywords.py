@@ -294,7 +294,7 @@ _ROWS = {
     ),
     "kv_cache": Keyword(
         "off", True, "recompute the whole sequence at every step: same tokens, quadratic cost",
-        Flag("model"), Absent("quadratic cost: an option of the server, --no-kv-cache"),
+        Flag("model"), EVERYWHERE,
     ),
     "cache_prompt": Keyword(
         "off", True, "take nothing from the prefix cache and leave nothing there, as for measuring",

@@ -101,8 +101,8 @@ def names_of(models: Mapping[str, AsyncModel], default_names: Sequence[str]) -> 
 MOST_TEXTS = 128
 """The most samples of all prompts of one request."""
 MOST_ROWS = 1 << 17
-"""The most tokens that a request to fill in text may compute, which takes a small model 1 to 2
-minutes."""
+"""The most tokens that a request to fill in text, or one without the KV cache, may compute: a small
+model needs 1 to 2 minutes."""
 MOST_BESIDE = 1 << 20
 """The most tokens that one request may report, track or bias besides those of its texts; also the
 most cells that the passes over its canvases may compute. Each takes 500 bytes."""
@@ -207,6 +207,8 @@ class Service:
         self._check(prompts, parsed)
         if infills_by_bayes(self.llm, parsed):
             await self._check_infill(prompts, parsed, stream=stream, trace=trace)
+        elif not parsed.run.kv_cache and parsed.sources["kv_cache"] == "given":
+            await self._check_uncached(prompts, parsed)
         traces: list[TraceBuffer] = []
 
         def begin(*head: Any) -> TraceBuffer:
@@ -306,10 +308,7 @@ class Service:
                     "before a suffix is chosen once all candidates are written: leave out "
                     f"{name} or suffix",
                 )
-        text = options.suffix or ""
-        self.llm.check_length(text)
-        read = partial(self.llm.tokenize, text, add_bos=False)
-        suffix = len(await self.llm.read_in_turn(len(text), read))
+        suffix = await self._count(options.suffix or "", add_bos=False)
         generated = NUM_CONTINUATIONS * (min(options.stopping.max_tokens, self.room) + 1)
         rows = len(prompts) * options.n * (generated + NUM_WEIGHED * (suffix + KV_BLOCK))
         if rows > MOST_ROWS:
@@ -318,6 +317,26 @@ class Service:
                 f": up to {rows} tokens would be computed, and one request may have "
                 f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix",
             )
+
+    async def _check_uncached(self, prompts: Sequence[Prompt], options: Options) -> None:
+        """InputError for a long text without the KV cache, whose steps each compute all of it."""
+        longest = options.stopping.max_tokens
+        lengths = [await self._count(prompt) for prompt in prompts]
+        rows = options.n * sum(sum(range(n, min(n + longest, self.room))) for n in lengths)
+        if rows > MOST_ROWS:
+            raise InputError(
+                "kv_cache",
+                f": without it up to {rows} tokens would be computed, and one request may have "
+                f"{MOST_ROWS}: lower max_tokens or n, or leave kv_cache out",
+            )
+
+    async def _count(self, text: Prompt, *, add_bos: bool = True) -> int:
+        """Return the number of a text's tokens."""
+        if not isinstance(text, str):
+            return len(text)
+        self.llm.check_length(text)
+        read = partial(self.llm.tokenize, text, add_bos=add_bos)
+        return len(await self.llm.read_in_turn(len(text), read))
 
 
 def _length(messages: Sequence[Message]) -> int:
