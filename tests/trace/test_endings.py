@@ -14,6 +14,7 @@ from cutaway.trace import End, Trace, step_view, why
 from cutaway.trace.endings import (
     constraint_figures,
     constraint_sentences,
+    outcome_phrase,
     status_sentence,
     wanted_sentence,
 )
@@ -37,7 +38,7 @@ rows = st.lists(st.floats(-9, 9, width=32), min_size=VOCAB, max_size=VOCAB, uniq
 def test_the_end_token_that_was_drawn():
     trace = made_trace([made_step(0, 1), made_step(1, END, ALIVE)], "end_token", matched=END)
     answer = why(trace)
-    assert answer.sentence == "It ended because the end token '<end>' was drawn at step 1."
+    assert answer.sentence == "It ended because the end token '<end>' was chosen at step 1."
     assert [m.outcome for m in answer.moments] == ["top-k 2", "drawn"]
     assert [m.index for m in answer.closest] == [0]  # the drawn one is no near miss
 
@@ -69,11 +70,19 @@ def test_a_lost_draw_has_a_margin():
 def test_greedy_takes_the_likeliest():
     trace = made_trace([made_step(0, 1, ALIVE, source="greedy")])
     (moment,) = why(trace).moments
+    assert (moment.outcome, moment.final_probability, moment.survived) == ("outranked", 0, False)
     assert moment.margin_nats == pytest.approx(0.2)
-    assert "the likeliest is taken, and it was 0.20 behind" in status_sentence(trace, moment)
+    assert "another token was the likeliest, by 0.20" in status_sentence(trace, moment)
+    assert outcome_phrase(moment.outcome) == "was not the likeliest"
 
 
-@pytest.mark.parametrize(("own", "said"), [(1, "was given, not drawn"), (END, "would have been")])
+def test_greedy_takes_an_end_token_for_certain():
+    trace = made_trace([made_step(0, END, (3.0, 2.0, 1, 0, -1, -2), source="greedy")], matched=END)
+    (moment,) = why(trace).moments
+    assert (moment.outcome, moment.final_probability) == ("drawn", 1)
+
+
+@pytest.mark.parametrize(("own", "said"), [(1, "was given, not chosen"), (END, "would have been")])
 def test_a_forced_token_is_not_drawn(own, said):
     trace = made_trace([made_step(0, 1, ALIVE, source="forced", sampled_id=own)])
     (moment,) = why(trace).moments
@@ -89,8 +98,8 @@ def test_penalties_are_named():
 @pytest.mark.parametrize(
     ("reason", "matched", "said"),
     [
-        ("end_token", END, "the end token '<end>' was drawn at step 1"),
-        ("stop_token", 2, "the stop token ' sofa' was drawn at step 1"),
+        ("end_token", END, "the end token '<end>' was chosen at step 1"),
+        ("stop_token", 2, "the stop token ' sofa' was chosen at step 1"),
         ("stop_string", "\n\n", "reached the stop string '\\n\\n'"),
         ("max_tokens", None, "it had 2 tokens, which is max_tokens"),
         ("context_full", None, "the context was full after 2 tokens"),

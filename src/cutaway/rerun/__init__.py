@@ -35,7 +35,7 @@ from cutaway.rerun.statistics import Curve, Estimate, bands, estimate, span
 from cutaway.sampling.observe import row_hash
 from cutaway.text.grammar import KINDS
 from cutaway.trace import Trace
-from cutaway.trace.figures import bits
+from cutaway.trace.figures import bits, chosen_candidate, final_logprob
 
 __all__ = [
     "Curve", "Disagreement", "Estimate", "Fork", "PassPrice", "Price", "Reading", "Reconvergence",
@@ -208,7 +208,7 @@ class Reading:
 
     bits        its surprise, -log2 p under the model's own logits
     rank        its rank by these logits; 1 is the likeliest
-    final_bits  its surprise among the survivors of the chain; None if it was removed
+    final_bits  its surprise after the chain; None if it could not be drawn
     own         the token that the chain and the luck draw here
     """
 
@@ -278,7 +278,7 @@ def rescore(llm: LLM, trace: Trace, /, **changes: Any) -> Rescored:
 def _reading(step: Step) -> Reading:
     if step.observed is None:  # neither candidates nor tracked tokens
         raise InputError("candidates", " must be 1 or more to rescore")
-    final = step.observed.final_logprob
+    final = final_logprob(step, chosen_candidate(step))
     surprise = None if final is None else bits(final)
     return Reading(bits(step.logprob), step.observed.rank, surprise, step.sampled_id)
 

@@ -14,6 +14,7 @@ from cutaway.engine.events import Step, neg_log_z
 from cutaway.sampling import Candidate
 from cutaway.trace.figures import (
     chosen_candidate,
+    final_probability,
     ordinal,
     percent,
     phrase,
@@ -105,13 +106,14 @@ class EndTokenStatus:
 
     token_id           the likeliest recorded end token, to which rank and delta belong
     probability        of all recorded end tokens together, under the model's own logits
-    final_probability  of all of them together among the survivors; 0 if none survived
+    final_probability  of drawing one of them; 0 if none survived, or temperature 0 took another
     rank               under the model's own logits; 1 is the likeliest
     delta              the sum that bias, penalties and processors added to the logit
     outcome            "drawn", "forced" (another token was forced), "lost" (it survived and lost
-                       the draw), or the stage that removed it, such as "top-k 40"
+                       the draw), "outranked" (it survived, and temperature 0 took a likelier
+                       token), or the stage that removed it, such as "top-k 40"
     margin_nats        by how many nats the best end token lost the draw, which compares
-                       log-probability plus luck; None unless the outcome is "lost"
+                       log-probability plus luck, or was outranked; None for other outcomes
     """
 
     index: int
@@ -188,7 +190,7 @@ def end_token_status(trace: Trace, step: Step) -> EndTokenStatus | None:
     if not ends:
         return None
     best = max(ends, key=lambda c: c.logit)
-    final = sum(probability(c.final_logprob) for c in ends if c.final_logprob is not None)
+    final = sum(final_probability(step, c) or 0.0 for c in ends)
     outcome, margin = _outcome(trace, step, ends)
     mass = sum(probability(c.logit - seen.log_sum_exp) for c in ends)
     return EndTokenStatus(step.index, best.id, mass, final, best.rank, best.delta, outcome, margin)
@@ -203,7 +205,9 @@ def _outcome(trace: Trace, step: Step, ends: list[Candidate]) -> tuple[str, floa
         return stage_label(trace.head.chain[max(stages)]) if stages else UNKNOWN, None
     if step.source == "forced":
         return "forced", None
-    return "lost", _score(chosen_candidate(step)) - max(alive)
+    candidate = chosen_candidate(step)
+    outcome = "outranked" if candidate.luck is None else "lost"
+    return outcome, _score(candidate) - max(alive)
 
 
 def _score(c: Candidate) -> float:
@@ -213,7 +217,7 @@ def _score(c: Candidate) -> float:
 
 def outcome_phrase(outcome: str) -> str:
     """Tell in words what happened to the end token."""
-    was_in_play = outcome in ("drawn", "forced", "lost")
+    was_in_play = outcome in ("drawn", "forced", "lost", "outranked")
     return phrase(outcome) if was_in_play else phrase("removed", stage=outcome)
 
 
@@ -235,11 +239,12 @@ def _what_became(trace: Trace, step: Step, moment: EndTokenStatus) -> str:
     if moment.outcome == "forced":
         would = step.sampled_id in trace.head.end_ids and step.token_id != step.sampled_id
         return phrase("given instead" if would else "given")
-    if moment.outcome != "lost":
+    if moment.margin_nats is None:
         return phrase("a stage removed it", stage=moment.outcome)
-    name = "not the likeliest" if chosen_candidate(step).luck is None else "lost the draw"
-    share, margin = percent(moment.final_probability), f"{moment.margin_nats:.2f}"
-    return phrase(name, share=share, margin=margin)
+    margin = f"{moment.margin_nats:.2f}"
+    if moment.outcome == "outranked":
+        return phrase("outranked by", margin=margin)
+    return phrase("lost the draw", share=percent(moment.final_probability), margin=margin)
 
 
 def _sentence(trace: Trace) -> str:

@@ -9,7 +9,7 @@ from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Pass, PassCell, Phases, Step
 from cutaway.trace.canvas import check_canvas
 from cutaway.trace.endings import end_token_status, ended_by_token
-from cutaway.trace.figures import bits, probability, to_bits
+from cutaway.trace.figures import bits, chosen_candidate, final_logprob, probability, to_bits
 from cutaway.trace.read import Trace
 from cutaway.trace.record import Json
 from cutaway.trace.steps import milliseconds, observation_of
@@ -32,7 +32,8 @@ def to_openai(trace: Trace, when: When = "before") -> Json:
     """Return the ``logprobs`` object of a chat completion: ``content``, one entry per token.
 
     Logarithms are natural. when: "before" takes the model's own logits, "after" the recorded
-    survivors of the chain. The token that ended the text is left out, as OpenAI does.
+    survivors of the chain, of which temperature 0 leaves one. The token that ended the text is left
+    out, as OpenAI does.
     """
     steps = trace.steps[:-1] if ended_by_token(trace) else trace.steps
     return {"content": [_entry(trace, step, when) for step in steps], "refusal": None}
@@ -40,8 +41,8 @@ def to_openai(trace: Trace, when: When = "before") -> Json:
 
 def _entry(trace: Trace, step: Step, when: When) -> Json:
     seen = observation_of(step)
-    logprob = seen.logprob if when == "before" else seen.final_logprob
-    shares = [(c.id, c.final_logprob) for c in seen.candidates]
+    logprob = seen.logprob if when == "before" else final_logprob(step, chosen_candidate(step))
+    shares = [(c.id, final_logprob(step, c)) for c in seen.candidates]
     if when == "before":  # leave out a chosen or tracked token of a lower rank
         likeliest = (c for c in seen.candidates if c.rank <= trace.head.candidates)
         shares = [(c.id, c.logit - seen.log_sum_exp) for c in likeliest]
@@ -61,8 +62,9 @@ def to_csv(trace: Trace) -> str:
     """Return CSV: a header and a row per step (RFC 4180, but lines end with a line feed).
 
     Logarithms are natural, "bits" and "entropy_bits" to base 2. The columns of the end tokens
-    are empty if the step recorded none, "final_" columns if the token did not survive, and
-    "draft_ms" if no draft model ran. A canvas has "pass_index" instead of "kv_tokens".
+    are empty if the step recorded none, "final_" columns if the token did not survive,
+    "final_logprob" also if temperature 0 took another, and "draft_ms" if no draft model ran. A
+    canvas has "pass_index" instead of "kv_tokens".
     """
     column = "pass_index" if trace.head.decoder else "kv_tokens"
     columns = tuple(column if name == "kv_tokens" else name for name in _COLUMNS)
@@ -148,7 +150,7 @@ def _row(trace: Trace, step: Step) -> dict[str, Any]:
         "bits": bits(step.logprob),
         "rank": seen.rank,
         "entropy_bits": to_bits(seen.entropy),
-        "final_logprob": seen.final_logprob,
+        "final_logprob": final_logprob(step, chosen_candidate(step)),
         "final_rank": seen.final_rank,
         "survivors": step.survivors,
         "end_probability": end.probability if end else None,

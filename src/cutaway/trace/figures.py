@@ -35,6 +35,24 @@ def chosen_candidate(step: Step) -> Candidate:
     return next(c for c in observation_of(step).candidates if c.id == step.token_id)
 
 
+def final_logprob(step: Step, c: Candidate) -> float | None:
+    """Return the log-probability with which a candidate was drawn; None if it could not be.
+
+    At temperature 0, where a candidate has no luck, the likeliest survivor is taken for certain.
+    """
+    if c.luck is None and c.final_logprob is not None:
+        return 0.0 if c.id == step.sampled_id else None
+    return c.final_logprob
+
+
+def final_probability(step: Step, c: Candidate) -> float | None:
+    """Return the probability with which a candidate was drawn; None if a stage removed it."""
+    if c.final_logprob is None:
+        return None
+    logprob = final_logprob(step, c)
+    return 0.0 if logprob is None else probability(logprob)
+
+
 def percent(share: float | None) -> str:
     """Format a share as a percentage, with more decimals if it is small; a dash for None or NaN."""
     if share is None or isnan(share):
@@ -79,25 +97,24 @@ def stage_label(stage: Json) -> str:
 # -- phrases, with places for figures ----------------------------------------------------------
 
 _PHRASES = {
-    # The fate of the end token at a step: "the end token was drawn".
-    "drawn": "was drawn",
+    # The fate of the end token at a step: "the end token was chosen".
+    "drawn": "was chosen",
     "forced": "was not in play, since the token was forced",
     "lost": "survived and lost the draw",
+    "outranked": "was not the likeliest",
     "removed": "was removed by {stage}",
     # One step: how likely the end token was, and its fate.
     "status": "step {step}: the end token was the {rank} with {share}{changed}{became}",
     "likeliest": "likeliest",
     "nth likeliest": "{nth} likeliest",
     "changed": " (bias and penalties added {delta})",
-    "it was drawn": ", and was drawn",
-    "drawn and passed": ", and was drawn; the text went on past it",
-    "given": "; the token of this step was given, not drawn",
-    "given instead": "; another token was given, or it would have been drawn",
+    "it was drawn": ", and was chosen",
+    "drawn and passed": ", and was chosen; the text went on past it",
+    "given": "; the token of this step was given, not chosen",
+    "given instead": "; another token was given, or it would have been chosen",
     "a stage removed it": "; {stage} removed it",
     "lost the draw": ", and survived the chain with {share}; it lost the draw by {margin}",
-    "not the likeliest": (
-        ", and survived the chain with {share}; the likeliest is taken, and it was {margin} behind"
-    ),
+    "outranked by": "; after the chain another token was the likeliest, by {margin}",
     # The condition that ended the text.
     "unfinished": "The record has no end: the run was cut short, or is still going on.",
     "ended": "It ended because {reason}.",
@@ -149,7 +166,7 @@ _PHRASES = {
     "not because": (
         "This is an effect, not a cause: repeated words mask each other, and the text becomes odd."
     ),
-    "drawn at": "drawn at step {step}",
+    "drawn at": "chosen at step {step}",
     "given at": "given at step {step}",
 }
 

@@ -12,7 +12,15 @@ from cutaway.base.arithmetic import plainly
 from cutaway.engine.events import Step
 from cutaway.sampling import Candidate
 from cutaway.trace.endings import EndTokenStatus, end_token_status, wanted_sentence
-from cutaway.trace.figures import bits, probability, stage_label, stage_letter, to_bits
+from cutaway.trace.figures import (
+    bits,
+    chosen_candidate,
+    final_probability,
+    probability,
+    stage_label,
+    stage_letter,
+    to_bits,
+)
 from cutaway.trace.read import Trace
 from cutaway.trace.steps import milliseconds, observation_of
 
@@ -22,7 +30,8 @@ class CandidateView:
     """One token at one step.
 
     probability         under the model's own logits
-    final_probability   among the survivors; None if a stage removed it
+    final_probability   of being drawn; None if a stage removed it. At temperature 0 the likeliest
+                        survivor has 1 and the others 0
     rank, logit, luck   as in the record
     delta               the sum that bias, penalties and processors added to the logit
     letter, removed_by  letter and label of the stage that removed the token: "K", "top-k 40"
@@ -106,7 +115,7 @@ def step_view(trace: Trace, step: Step) -> StepView:
         bits=bits(step.logprob),
         entropy=to_bits(seen.entropy),
         probability=probability(step.logprob),
-        final_probability=_final(seen.final_logprob),
+        final_probability=final_probability(step, chosen_candidate(step)),
         end=end_token_status(trace, step),
         candidates=tuple(_candidate(trace, step, c) for c in seen.candidates),
         stages=_stages(trace, step),
@@ -125,17 +134,13 @@ def is_uncertain(step: Step) -> bool:
     return seen.maximum - seen.log_sum_exp < log(0.5)
 
 
-def _final(logprob: float | None) -> float | None:
-    return None if logprob is None else probability(logprob)
-
-
 def _candidate(trace: Trace, step: Step, c: Candidate) -> CandidateView:
     stage = None if c.removed_by is None else trace.head.chain[c.removed_by]
     return CandidateView(
         id=c.id,
         token=trace.name_of(c.id),
         probability=probability(c.logit - observation_of(step).log_sum_exp),
-        final_probability=_final(c.final_logprob),
+        final_probability=final_probability(step, c),
         rank=c.rank,
         logit=c.logit,
         delta=c.delta,

@@ -57,7 +57,8 @@ def test_keys_move(pressed, at):
 def test_a_search_that_finds_nothing_says_so_and_stays():
     player = StepPlayer(mixed(), 4)
     player.press("x")
-    assert (player.at, player.message) == (4, "no step where the end token survived after this one")
+    message = "no step where the end token could have been drawn after this one"
+    assert (player.at, player.message) == (4, message)
     player.press("left")
     assert player.message == ""
 

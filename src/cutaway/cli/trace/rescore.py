@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _COLUMNS = """
   bits      surprise of the token, -log2 of its probability under the model: recorded, and now
   rank      1 is the likeliest token: recorded, and now
-  chain     surprise among the survivors of the sampling chain, "-" where it removed the token
+  chain     surprise after the sampling chain, "-" where the token could not be drawn
   instead   the token that the same luck would choose now, where it is another
 """.strip("\n")
 EPILOG = f"""

@@ -28,7 +28,15 @@ from cutaway.features.players import LABEL, Player, spark_row, wrap_rows
 from cutaway.trace import Trace, canvas_figures
 from cutaway.trace.canvas import rule_label
 from cutaway.trace.endings import EndTokenStatus, end_token_status, ends_thought
-from cutaway.trace.figures import bits, chain_label, height, percent, probability
+from cutaway.trace.figures import (
+    bits,
+    chain_label,
+    chosen_candidate,
+    final_probability,
+    height,
+    percent,
+    probability,
+)
 from cutaway.trace.steps import observation_of
 from cutaway.trace.views import CandidateView, StepView, is_uncertain, step_view
 
@@ -89,7 +97,7 @@ class StepPlayer(Player):
         self.finders = {
             "e": ("uncertain step", is_uncertain),
             "r": ("step whose rank is not 1", lambda step: observation_of(step).rank != 1),
-            "x": ("step where the end token survived", self._end_survived),
+            "x": ("step where the end token could have been drawn", self._end_survived),
         }
 
     @cached_property
@@ -286,10 +294,9 @@ def ending(style: Style, trace: Trace) -> str:
 def step_line(style: Style, trace: Trace, step: Step) -> str:
     """One step in one line."""
     moment, seen = end_token_status(trace, step), observation_of(step)
-    final = seen.final_logprob
     shares = (
         percent(probability(step.logprob)),
-        percent(None if final is None else probability(final)),
+        percent(final_probability(step, chosen_candidate(step))),
         percent(moment.probability if moment else None),
     )
     source = "thinking budget" if ends_thought(step) else step.source

@@ -93,8 +93,13 @@ test("the model, the chain or luck kept a text going", () => {
   assert.match(told(all, { model: 0.9, final: 0.95 })[1], /the model itself was unlikely to end/);
   assert.match(told(all, { model: 0.1, final: 0.95 })[1], /the chain, above all top-k 40, prevented it/);
   assert.match(told(all, { model: 0.1, final: 0.2 })[1], /luck kept the text going/);
-  const greedy = { trace: { head: { params: { temperature: 0 } } } };
-  assert.match(told(all, { model: 0.1, final: 0.2 }, greedy)[1], /takes the likeliest token, which the end token never was/);
+  const outranked = { letter: "○", count: 10, expected: 0.2 };
+  const moments = [0.2, 0.4, 0.1].map((share, index) => ({ index, probability: share, delta: 0 }));
+  const greedy = (/** @type {any} */ end) => told({ outranked }, { model: 0.1, final: 1 }, { moments, trace: { end, head: { params: { temperature: 0 } } } });
+  assert.deepEqual(greedy({ reason: "max_tokens" }), ["Of 10 steps, in 10 the end token was not the likeliest.",
+    "Under the model's own probabilities the chance to come this far without an end was 10.0%; after the chain it was 100%. "
+    + "Temperature 0 takes the likeliest token, which the end token never was; it was nearest at step 1, with 40.0%."]);
+  assert.match(greedy({ reason: "end_token" })[1], /never was before; it was nearest at step 1/);
   assert.equal(told(all, { model: 1, final: 1 })[0], "Of 10 steps, in 8 the end token was removed by "
     + "top-k 40; in 1 it was removed by top-p 0.9; in 1 it survived and lost the draw.");
 });

@@ -3,11 +3,8 @@
  */
 
 import { percent, thousands } from "./numbers.js";
-import { isGreedy, outcomePhrase } from "./endings.js";
+import { IN_PLAY, closest, endedByToken, isGreedy, momentsBeforeEnd, outcomePhrase } from "./endings.js";
 /** @import { Series, Outcome } from "./series.js" */
-
-/** Outcomes in which no stage removed the end token. */
-const NO_STAGE = ["drawn", "lost", "forced"];
 
 /** @param {Series} series @returns {string[]} sentences; none where no end token is on record */
 export function whyItWentOn(series) {
@@ -37,17 +34,24 @@ const hasLost = ({ outcomes }) => [...outcomes.keys()].some((name) => name !== "
 
 /** @param {Series} series @param {number} model @param {number} final @returns {string} */
 function verdict(series, model, final) {
-  if (isGreedy(series.trace)) return "Temperature 0 takes the likeliest token, which the end token never was.";
+  if (isGreedy(series.trace)) return greedyVerdict(series);
   if (model >= 0.5) return "So the model itself was unlikely to end the text earlier.";
   if (final < 0.5) return "So an earlier end was more likely than not, and luck kept the text going.";
   const stage = worst(series);
   return `So the model was likely to end the text, and the chain${stage ? `, above all ${stage},` : ""} prevented it.`;
 }
 
+/** @param {Series} series @returns {string} how near the end token was to being the likeliest */
+function greedyVerdict({ trace, moments }) {
+  const [nearest] = closest(momentsBeforeEnd(trace, moments));
+  const peak = nearest ? `; it was nearest at step ${nearest.index}, with ${percent(nearest.probability)}` : "";
+  return `Temperature 0 takes the likeliest token, which the end token never was${endedByToken(trace) ? " before" : ""}${peak}.`;
+}
+
 /** @param {Series} series @returns {string | undefined} the stage that removed most of its probability */
 function worst({ outcomes }) {
   const [first] = [...outcomes]
-    .filter(([name]) => !NO_STAGE.includes(name))
+    .filter(([name]) => !IN_PLAY.includes(name))
     .sort(([, a], [, b]) => b.expected - a.expected);
   return first?.[0];
 }

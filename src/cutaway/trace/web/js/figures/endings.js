@@ -4,18 +4,18 @@
  */
 
 import { phrase } from "./catalogue.js";
-import { hue, ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
+import { finalProbability, hue, ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
  * How close one step came to ending the text. `probability`: of all end tokens under the model's own logits;
- * `final`: among the survivors of the chain; `margin`: nats by which the end token lost the draw.
+ * `final`: of drawing one of them; `margin`: nats by which the end token lost the draw, or another was likelier at temperature 0.
  * @typedef {{index: number, probability: number, final: number, rank: number, delta: number,
  *   outcome: string, letter: string, margin: number | null}} EndMoment
  */
 
 /** @type {Record<string, string>} letters of outcomes that are not a stage */
-const OUTCOMES = { drawn: "●", lost: "○", forced: "→", "an unknown stage": "?" };
+const OUTCOMES = { drawn: "●", lost: "○", outranked: "○", forced: "→", "an unknown stage": "?" };
 
 /** @type {Record<string, string>} colours of outcomes that are not a stage */
 const COLOURS = { "●": "var(--ink)", "○": "var(--faint)", "→": "var(--bar-final)", "?": "var(--line)" };
@@ -34,7 +34,7 @@ export function endMoment(trace, step) {
   return {
     index: step.index,
     probability: sum(ends.map((c) => probability(c.logit - step.log_sum_exp))),
-    final: sum(alive.map((c) => probability(c.final_logprob ?? 0))),
+    final: sum(alive.map((c) => finalProbability(step, c) ?? 0)),
     rank: best.rank,
     delta: best.delta,
     outcome,
@@ -59,7 +59,8 @@ function outcomeOf(trace, step, ends, alive) {
   }
   if (step.source === "forced") return { outcome: "forced", margin: null };
   const chosenCandidate = step.candidates.find((c) => c.id === step.token_id);
-  return { outcome: "lost", margin: (chosenCandidate ? score(chosenCandidate) : 0) - Math.max(...alive.map(score)) };
+  const outcome = chosenCandidate?.luck === null ? "outranked" : "lost";
+  return { outcome, margin: (chosenCandidate ? score(chosenCandidate) : 0) - Math.max(...alive.map(score)) };
 }
 
 /** @param {Candidate} c @returns {number} what the draw compares, up to a constant */
@@ -105,9 +106,12 @@ export function endSentence(trace, moments) {
   return `The end by step: ${[ending, peak].filter(Boolean).join("; ")}.`;
 }
 
-/** @param {string} outcome @returns {string} "was drawn", "was removed by top-k 40" */
+/** Outcomes in which no stage removed the end token. */
+export const IN_PLAY = ["drawn", "forced", "lost", "outranked"];
+
+/** @param {string} outcome @returns {string} "was chosen", "was removed by top-k 40" */
 export const outcomePhrase = (outcome) =>
-  ["drawn", "forced", "lost"].includes(outcome) ? phrase(outcome) : phrase("removed", { stage: outcome });
+  IN_PLAY.includes(outcome) ? phrase(outcome) : phrase("removed", { stage: outcome });
 
 /** @param {Trace} trace @returns {string} which condition ended it */
 export function whySentence(trace) {
@@ -140,7 +144,7 @@ export function momentSentence(trace, moment) {
 }
 
 /** @param {Trace} trace @param {EndMoment} moment @returns {string} of the end token */
-function whatBecame(trace, { index, outcome, final, margin }) {
+function whatBecame(trace, { index, outcome, final, margin: nats }) {
   const step = trace.steps[index];
   const last = index === trace.steps.length - 1;
   if (outcome === "drawn") return phrase(last ? "it was drawn" : "drawn and passed");
@@ -148,10 +152,9 @@ function whatBecame(trace, { index, outcome, final, margin }) {
     const would = step && trace.head.end_ids.includes(step.sampled_id) && step.token_id !== step.sampled_id;
     return phrase(would ? "given instead" : "given");
   }
-  if (outcome !== "lost") return phrase("a stage removed it", { stage: outcome });
-  const chosenCandidate = step?.candidates.find((c) => c.id === step.token_id);
-  const name = chosenCandidate?.luck === null ? "not the likeliest" : "lost the draw";
-  return phrase(name, { share: percent(final), margin: (margin ?? 0).toFixed(2) });
+  if (nats === null) return phrase("a stage removed it", { stage: outcome });
+  const margin = nats.toFixed(2);
+  return outcome === "outranked" ? phrase("outranked by", { margin }) : phrase("lost the draw", { share: percent(final), margin });
 }
 
 /** @param {number[]} values @returns {number} */

@@ -6,6 +6,7 @@
  */
 
 import { heat, stageNamed, stages } from "./catalogue.js";
+/** @import { Candidate, Step } from "../state/trace.js" */
 
 export const LN2 = Math.LN2;
 
@@ -14,6 +15,16 @@ export const MOST_BITS = 8;
 
 /** @param {number} logprob @returns {number} at most 1, also where rounding has left the logarithm above 0 */
 export const probability = (logprob) => Math.exp(Math.min(logprob, 0));
+
+/**
+ * @param {Step} step @param {Candidate} candidate
+ * @returns {number | null} with which probability it was drawn; at temperature 0, where it has no luck, the likeliest
+ *   that is left is taken for certain; null: a stage removed it
+ */
+export function finalProbability({ sampled_id: sample }, { id, luck, final_logprob: final }) {
+  if (final === null) return null;
+  return luck === null ? Number(id === sample) : probability(final);
+}
 
 /** @param {number} logprob @returns {number} surprise: minus the logarithm to base 2 */
 export const bits = (logprob) => Math.max(-logprob, 0) / LN2;

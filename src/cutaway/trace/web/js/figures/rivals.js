@@ -3,7 +3,7 @@
  * no document.
  */
 
-import { bits, percent, probability, stageLabel, wordOf } from "./numbers.js";
+import { bits, finalProbability, percent, probability, stageLabel, wordOf } from "./numbers.js";
 import { score } from "./endings.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
@@ -11,17 +11,17 @@ import { score } from "./endings.js";
 
 const LIMIT = 4;
 
-/** @param {Candidate} candidate @returns {number} its probability after the chain; 0: a stage removed it */
-const shareOf = ({ final_logprob: final }) => (final === null ? 0 : probability(final));
+/** @param {Step} step @param {Candidate} candidate @returns {number} its probability after the chain; 0: a stage removed it */
+const shareOf = (step, candidate) => finalProbability(step, candidate) ?? 0;
 
 /** @param {Step} step @returns {Candidate | undefined} */
 const tokenOf = (step) => step.candidates.find(({ id }) => id === step.token_id);
 
-/** @param {Trace} trace @param {Step} step @returns {{token: Rival, rivals: Rival[]}} the rivals likeliest first, without those that a stage removed */
+/** @param {Trace} trace @param {Step} step @returns {{token: Rival, rivals: Rival[]}} the rivals likeliest first, without those that could not be drawn */
 export function rivals(trace, step) {
-  const rival = (/** @type {Candidate} */ candidate) => ({ name: trace.nameOf(candidate.id), share: shareOf(candidate) });
-  const likeliest = step.candidates.filter(({ id, final_logprob: final }) => id !== step.token_id && final !== null).map(rival)
-    .sort((a, b) => b.share - a.share).slice(0, LIMIT);
+  const rival = (/** @type {Candidate} */ candidate) => ({ name: trace.nameOf(candidate.id), share: shareOf(step, candidate) });
+  const likeliest = step.candidates.filter(({ id }) => id !== step.token_id).map(rival)
+    .filter(({ share }) => share > 0).sort((a, b) => b.share - a.share).slice(0, LIMIT);
   const candidate = tokenOf(step);
   return { token: candidate ? rival(candidate) : { name: trace.nameOf(step.token_id), share: 0 }, rivals: likeliest };
 }
@@ -69,7 +69,7 @@ export function stepSentence(trace, step) {
 /** @param {Trace} trace @param {Step} step @param {Candidate} candidate @returns {string} */
 export function candidateSentence(trace, step, candidate) {
   const stage = candidate.removed_by === null ? undefined : trace.head.chain[candidate.removed_by];
-  const fate = stage ? `removed by ${stageLabel(stage)}` : `${percent(shareOf(candidate))} after the chain`;
+  const fate = stage ? `removed by ${stageLabel(stage)}` : `${percent(shareOf(step, candidate))} after the chain`;
   return `${wordOf(trace.nameOf(candidate.id))}, ${percent(probability(candidate.logit - step.log_sum_exp))}, rank ${candidate.rank}, ${fate}`
     + `${candidate.id === step.token_id ? "; the text's token" : ""}`;
 }

@@ -6,7 +6,7 @@
 import { isAdjusting } from "./catalogue.js";
 import { wantedSentence } from "./constraint.js";
 import { endMoment, score } from "./endings.js";
-import { LN2, bits, probability, stageLabel, stageLetter } from "./numbers.js";
+import { LN2, bits, finalProbability, probability, stageLabel, stageLetter } from "./numbers.js";
 /** @import { EndMoment } from "./endings.js" */
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
@@ -35,7 +35,7 @@ export function stepView(trace, step) {
     bits: bits(step.logprob),
     entropy: step.entropy / LN2,
     probability: probability(step.logprob),
-    final: step.final_logprob === null ? null : probability(step.final_logprob),
+    final: chosenFinal(step),
     end: endMoment(trace, step),
     candidates: step.candidates.map((candidate) => candidateView(trace, step, candidate)),
     stages: step.stages.map((record, i) => {
@@ -57,6 +57,12 @@ export function stepView(trace, step) {
   };
 }
 
+/** @param {Step} step @returns {number | null} of its token */
+function chosenFinal(step) {
+  const candidate = step.candidates.find(({ id }) => id === step.token_id);
+  return candidate ? finalProbability(step, candidate) : null;
+}
+
 /** @param {Trace} trace @param {Step} step @param {Candidate} c @returns {CandidateView} */
 export function candidateView(trace, step, c) {
   const stage = c.removed_by === null ? null : (trace.head.chain[c.removed_by] ?? null);
@@ -64,7 +70,7 @@ export function candidateView(trace, step, c) {
     id: c.id,
     token: trace.nameOf(c.id),
     probability: probability(c.logit - step.log_sum_exp),
-    final: c.final_logprob === null ? null : probability(c.final_logprob),
+    final: finalProbability(step, c),
     rank: c.rank,
     logit: c.logit,
     delta: c.delta,

@@ -63,7 +63,8 @@ export function rows(view) {
 function status(c) {
   if (c.chosen) return "chosen";
   if (c.drawn) return "drawn, but another token was forced";
-  return c.removedBy ? `removed by ${c.removedBy}` : "survived";
+  if (c.removedBy) return `removed by ${c.removedBy}`;
+  return c.luck === null ? "not the likeliest" : "survived";
 }
 
 /** @param {CandidateView} c @returns {Node | string | null} ●, ○, or the letter of the stage that removed it */

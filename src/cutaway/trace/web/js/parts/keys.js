@@ -29,7 +29,7 @@ const KEYS = [
   ["Enter", "branch: continue with the selected candidate and the same luck"],
   ["e", "the next step with no token above 50%"],
   ["r", "the next step whose token is not the likeliest"],
-  ["x", "the next step at which the end token survived the chain"],
+  ["x", "the next step at which the end token could have been drawn"],
   ["E R X", "the same, backwards"],
   ["p P", "the next pass of a canvas, the previous one"],
   ["t", "the next run"],

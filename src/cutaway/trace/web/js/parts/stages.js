@@ -4,14 +4,16 @@
  */
 
 import { el, token } from "./dom.js";
-import { hue, percent, probability, visible } from "../figures/numbers.js";
+import { finalProbability, hue, percent, probability, stageLetter, visible } from "../figures/numbers.js";
 import { stageProbabilities } from "../figures/step-view.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 /** @import { StepView } from "../figures/step-view.js" */
 
-/** @param {StepView} view @returns {HTMLElement[]} a list item for the model, and for each stage */
-export const items = ({ stages }) => [item("z", "model", null),
-  ...stages.map(({ letter, label }) => item(letter, label, hue(letter)))];
+/** @param {StepView} view @returns {HTMLElement[]} a list item for the model, for each stage, and for temperature 0, which is none */
+export const items = ({ stages, candidates }) => [item("z", "model", null),
+  ...[...stages, ...(candidates.some(({ luck }) => luck === null) ? [GREEDY] : [])].map(({ letter, label }) => item(letter, label, hue(letter)))];
+
+const GREEDY = { letter: stageLetter({ stage: "temperature" }), label: "temperature 0" };
 
 /** @param {string} letter @param {string} label @param {string | null} colour @returns {HTMLElement} */
 const item = (letter, label, colour) => el("li", { class: "stage", style: colour ? { "--hue": colour } : {} },
@@ -24,6 +26,7 @@ const item = (letter, label, colour) => el("li", { class: "stage", style: colour
  */
 export function showProbabilities(elements, trace, step, candidate) {
   const path = [probability(candidate.logit - step.log_sum_exp), ...stageProbabilities(trace, step, candidate)];
+  if (candidate.luck === null) path.push(finalProbability(step, candidate));
   path.forEach((share, i) => {
     const isRemoved = share === null && path[i - 1] !== null;
     elements[i]?.querySelector(".way")?.replaceChildren(share === undefined ? "?" : isRemoved ? "removed" : percent(share));

@@ -5,6 +5,7 @@
 
 import { labelOf, numbersOf } from "../figures/catalogue.js";
 import { percent, short, thousands, visible } from "../figures/numbers.js";
+import { isGreedy } from "../figures/endings.js";
 import { stepView } from "../figures/step-view.js";
 import { button, el, figure, headRow, morph, replace, scrolling, setText, token } from "./dom.js";
 import { View } from "./view.js";
@@ -85,6 +86,7 @@ function winnerOf(step, other, otherStep) {
   const name = el("span", { class: "token picked" }, visible(other.nameOf(otherStep.sampled_id)));
   const again = otherStep.sampled_id === step.sampled_id ? ", as before" : "";
   const same = otherStep.logits_hash === step.logits_hash ? "" : " The logits differ from the record: another model computed them.";
+  if (isGreedy(other)) return [name, ` is the likeliest${again}: temperature 0 takes it, without luck.${same}`];
   return ["With the same luck ", name, ` is drawn${again}.${same}`];
 }
 
@@ -110,7 +112,11 @@ function rows(trace, step, other, otherStep) {
 const otherProbability = (shares) => Math.max(0, 1 - shares.reduce((/** @type {number} */ sum, share) => sum + (share ?? 0), 0));
 
 /** @param {CandidateView} c @returns {string} */
-const result = (c) => (c.removedBy ? `removed by ${c.removedBy}` : c.drawn ? "drawn" : "survives");
+function result({ removedBy, drawn, luck }) {
+  if (removedBy) return `removed by ${removedBy}`;
+  if (luck === null) return drawn ? "the likeliest: taken" : "not the likeliest";
+  return drawn ? "drawn" : "survives";
+}
 
 /**
  * @param {Node | string} name @param {number | null} before null: removed, or not recorded

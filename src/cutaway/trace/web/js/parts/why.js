@@ -10,7 +10,7 @@ import { seriesOf } from "../figures/series.js";
 import { constraintSentences } from "../figures/constraint.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
 import { View } from "./view.js";
-import { closest, momentSentence, momentsBeforeEnd, outcomeColour, outcomePhrase, whySentence } from "../figures/endings.js";
+import { closest, isGreedy, momentSentence, momentsBeforeEnd, outcomeColour, outcomePhrase, whySentence } from "../figures/endings.js";
 /** @import { Series } from "../figures/series.js" */
 /** @import { Run } from "../state/store.js" */
 
@@ -21,7 +21,8 @@ class WhyPanel extends View {
   words = el("div");
   moments = el("ol", { class: "moments" });
   chart = new Chart(endRows, { choose: (step) => this.store.goTo(step), hover: () => {} });
-  counts = el("tbody");
+  counts = el("table");
+  expected = el("p", { class: "faint" }, "Expected ends: the sum of the end token's probabilities under the model's own logits in those steps.");
   content = el("div");
   /** @type {Series | null} */
   shownSeries = null;
@@ -29,14 +30,10 @@ class WhyPanel extends View {
   live = false;
 
   build() {
-    const heads = ["", "the end token", "steps", "share", "expected ends"];
-    const table = el("table", {}, el("caption", { class: "visually-hidden" }, "What happened to the end token"),
-      headRow(...heads), this.counts);
     replace(this.content,
       this.words,
       el("h3", {}, "Probability of the end token at every step, by what happened to it"), this.chart.element,
-      el("div", { class: "counts" }, table),
-      el("p", { class: "faint" }, "Expected ends: the sum of the end token's probabilities under the model's own logits in those steps."),
+      el("div", { class: "counts" }, this.counts), this.expected,
       el("h3", {}, "The steps that came closest to ending the text earlier"), this.moments);
     replace(this, el("h2", {}, "Why it ended, and why not before"), this.sentence, this.content);
   }
@@ -63,21 +60,25 @@ class WhyPanel extends View {
     const words = whyItWentOn(series);
     replace(this.words, ...[...constraintSentences(run.trace), ...(words.length ? words : ["No end token is recorded."])]
       .map((text) => el("p", {}, text)));
+    this.expected.hidden = isGreedy(run.trace); // which expects none: the likeliest token is taken
     replace(this.counts, ...countsOf(series));
     replace(this.moments, ...closest(momentsBeforeEnd(run.trace, series.moments)).slice(0, CLOSEST).map((moment) =>
       el("li", {}, button(momentSentence(run.trace, moment), () => this.store.goTo(moment.index)))));
   }
 }
 
-/** @param {Series} series @returns {HTMLElement[]} a row for each outcome, the most frequent first */
-function countsOf({ outcomes, length }) {
-  return [...outcomes]
+/** @param {Series} series @returns {HTMLElement[]} a table with a row for each outcome, the most frequent first */
+function countsOf({ outcomes, length, trace }) {
+  const hasDraws = !isGreedy(trace);
+  const rows = [...outcomes]
     .sort(([, a], [, b]) => b.count - a.count)
     .map(([outcome, { letter, count, expected }]) => el("tr", {},
       el("td", {}, el("span", { class: "letter", style: { "--hue": outcomeColour(letter) } }, letter)),
       el("th", { scope: "row" }, outcomePhrase(outcome)),
       el("td", {}, thousands(count)), el("td", {}, percent(count / length)),
-      el("td", {}, expected >= 0.01 ? expected.toFixed(2) : "<0.01")));
+      hasDraws && el("td", {}, expected >= 0.01 ? expected.toFixed(2) : "<0.01")));
+  return [el("caption", { class: "visually-hidden" }, "What happened to the end token"),
+    headRow("", "the end token", "steps", "share", ...(hasDraws ? ["expected ends"] : [])), el("tbody", {}, ...rows)];
 }
 
 customElements.define("why-panel", WhyPanel);
