@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  againSentence, bands, firstCommonRun, freeSentence, mistakeAt, pairOf, points, wordsAfter,
+  againSentence, bands, changeWord, earlyStep, firstCommonRun, freeSentence, mistakeAt, pairOf, points, wordsAfter,
 } from "../../../../src/cutaway/trace/web/js/lessons/snowball-figures.js";
 import { END, runOf, step, traceOf } from "./lessons.mjs";
 
@@ -22,12 +22,27 @@ function experiment(free, { count = 30, cost = () => 0 } = {}) {
   return { original, free: a, again: b, at: 1, runs: [original, a, b] };
 }
 
-test("the mistake is the likeliest other token, and never an end token", () => {
-  const others = [{ id: END, logit: 0, rank: 1 }, { id: 7, logit: -3, rank: 4 }, { id: 6, logit: -2, rank: 3 }];
-  const trace = traceOf([step(3, { others }), step(4)]);
+test("the mistake is the likeliest token that is less likely than the step's, and never an end token", () => {
+  const others = [{ id: END, logit: 0, rank: 1 }, { id: 8, logit: -1, rank: 2 }, { id: 7, logit: -3, rank: 5 }, { id: 6, logit: -2, rank: 4 }];
+  const trace = traceOf([step(3, { others, rank: 3 }), step(4), step(3, { others, rank: 9 })]);
   assert.equal(mistakeAt(trace, 0)?.id, 6);
   assert.equal(mistakeAt(trace, 1), null);
-  assert.equal(mistakeAt(trace, 2), null);
+  assert.equal(mistakeAt(trace, 2)?.id, 8); // none is less likely: a change, and no mistake
+  assert.equal(mistakeAt(trace, 3), null);
+  assert.deepEqual([changeWord(trace, 0, 6), changeWord(trace, 0, 8), changeWord(trace, 2, 8)], ["mistake", "change", "change"]);
+});
+
+test("the first step whose token was the likeliest is offered, and no forced one", () => {
+  const others = [{ id: 6, logit: -2, rank: 2 }];
+  const trace = traceOf([step(3, { others, rank: 5 }), step(3, { others, rank: 1, source: "forced" }), step(4, { rank: 1 }), step(5, { others, rank: 1 })]);
+  assert.equal(earlyStep(trace), 3);
+  assert.equal(earlyStep(traceOf([step(3, { others, rank: 5 })])), null);
+});
+
+test("what replaced a less likely token is called a change", () => {
+  const all = points(experiment(range(200, 28)));
+  assert.match(againSentence(all, "change"), /^After the change/);
+  assert.match(againSentence(all), /^After the mistake/);
 });
 
 test("an end token does not count", () => {

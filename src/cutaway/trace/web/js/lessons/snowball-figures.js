@@ -18,11 +18,30 @@ import { bits } from "../figures/numbers.js";
  * @typedef {{name: string, plain: number, again: number, cost: number, free: number | null}} Band
  */
 
-/** @param {Trace} trace @param {number} at @returns {Candidate | null} the likeliest other token that does not end the text */
+/**
+ * @param {Trace} trace @param {number} at
+ * @returns {Candidate | null} the likeliest token that is less likely than the step's; where none is recorded, the likeliest
+ *   other one, which is no mistake; never one that ends the text
+ */
 export function mistakeAt(trace, at) {
   const step = trace.steps[at];
-  const alternatives = step?.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id));
-  return alternatives?.reduce((/** @type {Candidate | null} */ best, c) => (best && best.rank < c.rank ? best : c), null) ?? null;
+  if (!step) return null;
+  const others = step.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id))
+    .sort((a, b) => a.rank - b.rank);
+  return others.find(({ rank }) => rank > step.rank) ?? others[0] ?? null;
+}
+
+/** @param {Trace} trace @param {number} at @param {number} id of the token in the place of the step's @returns {"mistake" | "change"} */
+export function changeWord({ steps }, at, id) {
+  const step = steps[at];
+  const rank = step?.candidates.find((c) => c.id === id)?.rank ?? Infinity;
+  return step && rank < step.rank ? "change" : "mistake";
+}
+
+/** @param {Trace} trace @returns {number | null} the first step whose token was the likeliest, and could be replaced by a mistake */
+export function earlyStep(trace) {
+  const at = trace.steps.findIndex((step, i) => step.rank === 1 && step.source !== "forced" && mistakeAt(trace, i));
+  return at < 0 ? null : at;
 }
 
 /** @param {Trace} trace @param {number} at @returns {number[]} the tokens after a step, up to an end token */
@@ -110,26 +129,26 @@ const EARLY = 4;
 const LATE = 9;
 const LITTLE = 0.1; // bits per token: a smaller cost counts as none
 
-/** @param {Point[]} all @returns {string} whether the cost of the mistake fades while the original's tokens are forced */
-export function againSentence(all) {
+/** @param {Point[]} all @param {"mistake" | "change"} [word] @returns {string} whether its cost fades while the original's tokens are forced */
+export function againSentence(all, word = "mistake") {
   const costs = all.flatMap((p) => (p.plain === null || p.again === null ? [] : [p.again - p.plain]));
   if (costs.length < LATE + 3) {
-    return `Only ${costs.length} tokens of the original follow the mistake, too few to see whether its cost `
+    return `Only ${costs.length} tokens of the original follow the ${word}, too few to see whether its cost `
       + "fades: choose an earlier step, or a longer run.";
   }
   const [early, late] = [mean(costs.slice(0, EARLY)), mean(costs.slice(LATE - 1))];
-  const cost = `After the mistake the original’s next ${EARLY} tokens cost ${difference(early)} each, `
+  const cost = `After the ${word} the original’s next ${EARLY} tokens cost ${difference(early)} each, `
     + `and from the ${LATE}th on ${difference(late)}`;
-  if (early <= LITTLE) return `${cost}: the mistake made the next tokens no less likely.`;
+  if (early <= LITTLE) return `${cost}: the ${word} made the next tokens no less likely.`;
   if (late <= Math.max(LITTLE, early / 5)) return `${cost}: the model recovers once the original’s tokens follow.`;
   if (late < early) return `${cost}: the model recovers in part, within ${costs.length} tokens.`;
   return `${cost}: the model does not recover within ${costs.length} tokens.`;
 }
 
-/** @param {Point[]} all @param {Rejoined | null} meeting @returns {string} how the free text continues */
-export function freeSentence(all, meeting) {
+/** @param {Point[]} all @param {Rejoined | null} meeting @param {"mistake" | "change"} [word] @returns {string} how the free text continues */
+export function freeSentence(all, meeting, word = "mistake") {
   const surprises = all.flatMap((p) => p.free ?? []);
-  if (!surprises.length) return "Left to itself, the model generates no token after the mistake.";
+  if (!surprises.length) return `Left to itself, the model generates no token after the ${word}.`;
   const plain = all.flatMap((p) => p.plain ?? []);
   const beside = plain.length ? `, those of the original ${mean(plain).toFixed(2)}` : "";
   const surprise = `its own tokens have a surprise of ${mean(surprises).toFixed(2)} bits each${beside}`;

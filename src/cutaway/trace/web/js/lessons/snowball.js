@@ -4,22 +4,26 @@
  */
 
 import { tableOf } from "./blocks.js";
-import { button, el, replace, scrolling, token } from "../parts/dom.js";
-import { percent, probability, withSign } from "../figures/numbers.js";
+import { button, el, replace, scrolling, setText, token } from "../parts/dom.js";
+import { percent, probability, stepNumber, withSign } from "../figures/numbers.js";
 import { sampleButton } from "./sample.js";
 import { LEFT, RIGHT, WIDE, chart } from "./snowball-chart.js";
 import { SHORTEST_RUN } from "../figures/common-runs.js";
-import { againSentence, bands, freeSentence, mistakeAt, pairOf, points, firstCommonRun, wordsAfter } from "./snowball-figures.js";
+import {
+  againSentence, bands, changeWord, earlyStep, firstCommonRun, freeSentence, mistakeAt, pairOf, points, wordsAfter,
+} from "./snowball-figures.js";
 import { View } from "../parts/view.js";
 /** @import { Run } from "../state/store.js" */
+/** @import { Candidate, Trace } from "../state/trace.js" */
 /** @import { Pair, Point, Band } from "./snowball-figures.js" */
 
 const MOST_SHOWN = 96; // distances in the drawing, and tokens of each text
 const BEFORE = 12; // tokens of the text before the mistake
 
 class SnowballLesson extends View {
-  offer = el("p", {});
-  go = button("Make the mistake", () => this.begin(), { class: "primary" });
+  early = new Offer((at) => this.begin(at), "primary");
+  selected = new Offer((at) => this.begin(at));
+  hint = el("p", {}, "Or write a text of your own.");
   sample = sampleButton(this);
   result = el("div", {});
   distance = el("input", { type: "range", min: 1, value: 1, oninput: () => this.point() });
@@ -35,9 +39,9 @@ class SnowballLesson extends View {
   mark = () => {};
 
   build() {
-    replace(this, el("p", {}, "Replace one token by the likeliest other one. Does the text recover? Two runs show it: in one the "
+    replace(this, el("p", {}, "Replace one token by a less likely one. Does the text recover? Two runs show it: in one the "
       + "model continues with the same luck, in the other the original’s tokens are forced."),
-      el("p", { class: "row" }, this.go, this.sample, this.offer), this.result);
+      this.early.element, this.selected.element, el("p", { class: "row" }, this.sample, this.hint), this.result);
   }
 
   draw() {
@@ -56,18 +60,18 @@ class SnowballLesson extends View {
 
   drawOffer() {
     const { run, state } = this.store;
-    const trace = run?.trace;
-    const mistake = trace?.known ? mistakeAt(trace, state.step) : null;
-    const left = trace && mistake ? wordsAfter(trace, state.step).length : 0;
-    this.sample.hidden = run !== null || !state.about;
-    this.go.hidden = run === null;
-    this.go.disabled = !mistake || !left || !state.about || run?.live === true;
-    replace(this.offer, ...(trace && mistake ? offer(trace, state.step, mistake, left) : [
-      run ? "No other token is recorded at this step." : "Or write a text of your own, and choose a step."]));
+    const trace = run?.trace.known ? run.trace : null;
+    const early = trace && earlyStep(trace);
+    const isSelectionOther = trace !== null && state.step !== early;
+    this.sample.hidden = this.hint.hidden = run !== null;
+    this.sample.hidden ||= !state.about;
+    const canRun = state.about !== null && run?.live === false;
+    this.early.show(trace, early, canRun, "");
+    this.selected.show(trace, isSelectionOther ? state.step : null, canRun, " at the selected step");
   }
 
-  begin() {
-    const at = this.store.state.step;
+  /** @param {number} at the step of the mistake */
+  begin(at) {
     const run = this.store.run && this.session.adopt(this.store.run);
     const mistake = run && mistakeAt(run.trace, at);
     if (!run || !mistake) return;
@@ -91,13 +95,14 @@ class SnowballLesson extends View {
     this.mark = (distance) => ["x1", "x2"].forEach((x) => cursor?.setAttribute(x, String(place(distance))));
     drawing.addEventListener("click", (event) => this.handleClick(event, drawing, visiblePoints.length));
     this.distance.max = String(Math.max(visiblePoints.length, 1));
+    const word = changeWord(pair.original.trace, pair.at, pair.free.request?.forced[pair.at] ?? -1);
     const more = this.points.length > MOST_SHOWN ? `The first ${MOST_SHOWN} of ${this.points.length} distances. ` : "";
     replace(this.result,
-      el("h2", {}, `The mistake at step ${pair.at} of run ${pair.original.id}`),
+      el("h2", {}, `The ${word} at step ${stepNumber(pair.at)} of run ${pair.original.id}`),
       el("p", { class: "verdict", role: "status" }, live ? "The runs are being generated …"
-        : `${againSentence(this.points)} ${freeSentence(this.points, meeting)}`),
+        : `${againSentence(this.points, word)} ${freeSentence(this.points, meeting, word)}`),
       el("p", { class: "faint" }, `${more}Dots: the same token as the original at the same position. Bar: where `
-        + `${SHORTEST_RUN} tokens of the original in a row come again. This is one mistake in one run; cutaway snowball averages over many.`),
+        + `${SHORTEST_RUN} tokens of the original in a row come again. This is one ${word} in one run; cutaway snowball averages over many.`),
       scrolling("The curves", drawing),
       el("label", { class: "row distance" }, "Distance", this.distance), this.readout, this.links,
       bandsTable(bands(this.points)), el("h2", {}, "The two texts"), ...texts(pair));
@@ -123,19 +128,42 @@ class SnowballLesson extends View {
     replace(this.readout, ...readout(point, original, free, step));
     const linkTo = (/** @type {Run} */ run, /** @type {string} */ label) =>
       run.trace.steps[step] && button(label, () => this.store.select(run.id, step));
-    replace(this.links, el("span", { class: "faint" }, `Show step ${step} of`), linkTo(original, "the original"),
+    replace(this.links, el("span", { class: "faint" }, `Show step ${stepNumber(step)} of`), linkTo(original, "the original"),
       linkTo(again, "its tokens after the mistake"), linkTo(free, "the own continuation"));
   }
 }
 
-/**
- * @param {import("../state/trace.js").Trace} trace @param {number} at
- * @param {import("../state/trace.js").Candidate} mistake @param {number} left @returns {(Node | string)[]}
- */
-function offer(trace, at, mistake, left) {
-  const p = probability(mistake.logit - (trace.steps[at]?.log_sum_exp ?? 0));
-  return [`Step ${at}: `, token(trace.nameOf(mistake.id)), ` (${percent(p)}) replaces `,
-    token(trace.nameOf(trace.steps[at]?.token_id ?? -1)),
+/** A step whose token can be replaced: what would replace it, and a button that does. */
+class Offer {
+  at = 0;
+  words = el("span");
+
+  /** @param {(at: number) => void} take @param {string} [kind] of the button */
+  constructor(take, kind = "") {
+    this.button = button("", () => take(this.at), { class: kind });
+    this.element = el("p", { class: "row" }, this.button, this.words);
+  }
+
+  /** @param {Trace | null} trace @param {number | null} at null: none @param {boolean} canRun @param {string} place in words */
+  show(trace, at, canRun, place) {
+    const mistake = trace && at !== null ? mistakeAt(trace, at) : null;
+    this.element.hidden = !trace || at === null;
+    if (!trace || at === null) return;
+    this.at = at;
+    this.button.hidden = !mistake;
+    this.button.disabled = !canRun || !wordsAfter(trace, at).length;
+    if (mistake) setText(this.button, `Make the ${changeWord(trace, at, mistake.id)}${place}`);
+    replace(this.words, ...(mistake ? describeOffer(trace, at, mistake) : [`Step ${stepNumber(at)} has no other token on record.`]));
+  }
+}
+
+/** @param {Trace} trace @param {number} at @param {Candidate} mistake @returns {(Node | string)[]} */
+function describeOffer(trace, at, mistake) {
+  const step = trace.steps[at];
+  const left = wordsAfter(trace, at).length;
+  const share = percent(probability(mistake.logit - (step?.log_sum_exp ?? 0)));
+  return [`Step ${stepNumber(at)}: `, token(trace.nameOf(mistake.id)), ` (${share}) replaces `, token(trace.nameOf(step?.token_id ?? -1)),
+    ` (${percent(probability(step?.logprob ?? 0))})`,
     left ? `; ${left === 1 ? "one token" : `${left} tokens`} of the original after it.`
       : "; no token of the original follows: choose an earlier step."];
 }

@@ -3,7 +3,7 @@
  * it and the same luck, so that every figure is exact; "Run it" continues the run from there.
  */
 
-import { labelOf, numbersOf } from "../figures/catalogue.js";
+import { labelOf, numbersOf, usual } from "../figures/catalogue.js";
 import { percent, short, thousands, visible } from "../figures/numbers.js";
 import { isGreedy } from "../figures/endings.js";
 import { stepView } from "../figures/step-view.js";
@@ -14,6 +14,8 @@ import { View } from "./view.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 const SLIDERS = numbersOf(() => true);
+const FOLDED = SLIDERS.filter(({ name }) => !usual.includes(name));
+const OPEN = usual.flatMap((name) => SLIDERS.find((param) => param.name === name) ?? []);
 const HEADINGS = ["token", "recorded", "what if", "bar: what if, tick: recorded", "result"];
 
 /** @typedef {{input: HTMLInputElement, output: HTMLOutputElement}} Slider */
@@ -24,16 +26,23 @@ class WhatIf extends View {
   winner = el("p", { class: "winner", "aria-live": "polite" });
   body = el("tbody");
   reset = button("As recorded", () => this.store.set({ whatIf: null }));
+  changes = el("span", { class: "faint" });
+  folded = el("details", {}, el("summary", {}, "More settings", this.changes));
   start = button("Run it", () => this.session.runWhatIf(), { class: "primary" });
 
   build() {
-    const fields = SLIDERS.map((param) => this.slider(param));
+    this.folded.append(this.sliderGrid(FOLDED));
     const table = el("table", { class: "candidates" }, headRow(...HEADINGS), this.body);
     replace(this,
       el("p", { class: "faint" }, "The model computes this step with other settings, the same tokens before it and the same luck."),
-      el("div", { class: "sliders" }, ...fields),
+      this.sliderGrid(OPEN), this.folded,
       el("div", { class: "row" }, this.start, this.reset, this.winner),
       scrolling("What if", table));
+  }
+
+  /** @param {Param[]} params @returns {HTMLElement} */
+  sliderGrid(params) {
+    return el("div", { class: "sliders" }, ...params.map((param) => this.slider(param)));
   }
 
   /** @param {Param} param @returns {HTMLElement} */
@@ -54,6 +63,8 @@ class WhatIf extends View {
     for (const [name, slider] of this.sliders) {
       show(slider, Number(state.whatIf?.[name] ?? run.trace.head.params[name] ?? 0));
     }
+    const changes = FOLDED.filter(({ name }) => name in (state.whatIf ?? {})).length;
+    setText(this.changes, changes ? ` · ${changes} changed` : "");
     this.reset.disabled = this.start.disabled = state.whatIf === null;
     const other = this.session.whatIf.now ?? { trace: run.trace, step, isExact: true, error: null };
     if (other.error) setText(this.winner, other.error);

@@ -1,0 +1,57 @@
+"""What a panel shows first: the usual settings, an early mistake, a button that fills it."""
+
+import json
+
+import pytest
+
+RUN = {"temperature": 0.8, "max_tokens": 24, "ignore_eos": True, "seed": 3}
+
+
+@pytest.fixture
+def page(open_page, tiny_server):
+    page = open_page(tiny_server.url)
+    page.write("ab", **RUN)
+    return page
+
+
+def test_what_if_begins_with_three_sliders(page):
+    page.tab.get_by_role("tab", name="What if").click()
+    page.settle()
+    box = page.tab.locator("what-if")
+    names = [slider.get_attribute("aria-label") for slider in box.get_by_role("slider").all()]
+    assert names == ["temperature", "top-p", "top-k"]
+    box.get_by_text("More settings").click()
+    assert box.get_by_role("slider").count() > 10
+    box.get_by_role("slider", name="repetition-penalty").fill("1.5")
+    box.get_by_text("More settings · 1 changed").wait_for()
+
+
+def mistakes(page):
+    """Open the lesson; return its two offers."""
+    page.tab.get_by_role("tab", name="Practice").click()
+    page.tab.get_by_role("tab", name="How a mistake grows").click()
+    page.settle()
+    lesson = page.tab.locator("snowball-lesson")
+    return lesson, lesson.locator("p:has(> button:text-matches('Make the'))")
+
+
+def test_a_mistake_is_early_and_less_likely(page, tmp_path):
+    trace = page.download_run(tmp_path / "run.jsonl")
+    early = next(s for s in trace.steps if s.observed.rank == 1)
+    page.press("End")
+    lesson, offers = mistakes(page)
+    assert offers.count() == 2
+    assert offers.first.inner_text().startswith(f"Make the mistake\nStep {early.index + 1}:")
+    assert offers.nth(1).inner_text().startswith("Make the ")
+    assert "at the selected step\nStep 24:" in offers.nth(1).inner_text()
+    offers.first.get_by_role("button").click()
+    page.wait_for_runs()
+    page.settle()
+    heading = lesson.get_by_role("heading", name="The mistake at step")
+    assert heading.inner_text() == f"The mistake at step {early.index + 1} of run 1"
+    runs = json.loads(
+        page.tab.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('runs')")
+    )
+    wrong = runs[1]["request"]["forced"][early.index]
+    ranks = {c.id: c.rank for c in early.observed.candidates}
+    assert ranks[wrong] == 2
