@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from sphinx.util.inspect import stringify_signature
 
 import docstrings  # beside this file, which is no package
-import gallery
 import written
 from cutaway import __version__
+from cutaway.features.lessons import pages as lessons
 
 project = "cutaway"
 author = "the authors of cutaway"
@@ -52,8 +52,8 @@ html_theme = "furo"
 html_title = f"cutaway {release}"
 html_copy_source = False
 html_show_sphinx = False
-html_static_path = ["static"]
-html_css_files = ["site.css", "gallery.css"]
+html_static_path = ["static", str(lessons.FOLDER / "cards.css")]
+html_css_files = ["site.css", "cards.css"]
 html_js_files = [("filter.js", {"defer": "defer"})]
 pygments_style, pygments_dark_style = "tango", "github-dark"
 
@@ -74,7 +74,7 @@ def _whole_pages(app: Any, error: Exception | None) -> None:
     """The lessons, and the pages that run a model: without the site's frame."""
     if error is None and app.builder.format == "html":
         out = Path(app.outdir)
-        gallery.write(written.lessons(), out / "gallery", "../gallery.html")
+        lessons.write(out / "lessons", addresses=lessons.Addresses("../lessons.html"))
         for name, folder in written.page_folders().items():
             shutil.rmtree(out / name, ignore_errors=True)  # of the last build
             shutil.copytree(folder, out / name)

@@ -1,5 +1,5 @@
-"""What is written into pages while the site is built: README, help, keywords, endpoints, and the
-gallery and the pages that run a model, beside which these themselves lie.
+"""What is written into pages while the site is built: README, help, keywords, endpoints, and
+the cards of the lessons and the pages that run a model, beside which these themselves lie.
 
 Knows the marks in the pages, ``<!-- written: NAME -->``. Refuses to keep anything that it writes:
 all of it follows from the package that is installed.
@@ -14,12 +14,9 @@ from contextlib import redirect_stdout
 from functools import cache, partial
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cutaway.files.hub.catalog import SMOLLM2, TOY_WRITER
-
-if TYPE_CHECKING:
-    from gallery import Lesson
 
 ROOT = Path(__file__).parents[2]
 _MARK = re.compile(r"^<!-- written: (\w+) -->$", re.MULTILINE)
@@ -181,19 +178,11 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def gallery() -> str:
+def lessons() -> str:
     """A card for each lesson, with links to the pages that ``conf`` writes in the end."""
-    from gallery_figures import cards
+    from cutaway.features.lessons.pages import cards
 
-    return cards(lessons(), "gallery/")
-
-
-@cache
-def lessons() -> "list[Lesson]":
-    """The lessons of the gallery, whose runs are written once for a build."""
-    from gallery import make
-
-    return make()
+    return cards("lessons/")
 
 
 def page() -> str:
@@ -247,5 +236,5 @@ def page_folders() -> dict[str, Path]:
 
 _PARTS = {
     part.__name__: part
-    for part in (readme, contributing, changelog, commands, keywords, endpoints, gallery, page)
+    for part in (readme, contributing, changelog, commands, keywords, endpoints, lessons, page)
 }

@@ -32,8 +32,8 @@ class Feature(NamedTuple):
     commands: by name, or by two words for a command's verb, such as "trace inside";
     ``cutaway.cli.options.parser.run_command`` says which functions their modules must have
     endpoints: modules with a ``router``. Optional are SCHEMAS, the modules of their answers'
-    shapes, and ``install(app, settings)``, which sets up state that the endpoints share, and
-    returns an object to close with the application
+    shapes; OPEN_PATHS, paths that need no API key; and ``install(app, settings)``, which sets up
+    state that the endpoints share, and returns an object to close with the application
     """
 
     commands: Mapping[str, Command] = MappingProxyType({})
@@ -85,6 +85,10 @@ BUILT_IN: Mapping[str, Feature] = {
             "near": _rare("show why two texts are near", "inside.near_command"),
         },
         (f"{GROUP}.inside.endpoints",),
+    ),
+    "lessons": Feature(
+        {"lessons": _command("write lessons of a minute, as pages", "lessons.command")},
+        (f"{GROUP}.lessons.endpoints",),
     ),
     "practice": Feature(
         {"practice": _rare("do a sampling step by hand", "practice.command")},

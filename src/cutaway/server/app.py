@@ -38,6 +38,7 @@ MODULES = (*_ROUTERS, *registry.endpoints())
 """The modules with endpoints: the core's, then those of the features in the registry."""
 ROUTERS = [module.router for module in MODULES]
 SCHEMAS = (*_SCHEMAS, *(more for module in MODULES for more in getattr(module, "SCHEMAS", ())))
+_OPEN_PATHS = [path for module in MODULES for path in getattr(module, "OPEN_PATHS", ())]
 
 
 def create_app(
@@ -82,7 +83,7 @@ def create_app(
 
 def _add_middleware(app: FastAPI, settings: ServerSettings, models: ServedModels) -> None:
     app.add_middleware(
-        Guard, open_paths=(*OPEN_PATHS, "/static/"), api_key=settings.api_key,
+        Guard, open_paths=(*OPEN_PATHS, "/static/", *_OPEN_PATHS), api_key=settings.api_key,
         allow_hosts=settings.allow_hosts, max_body=settings.max_body, root_path=settings.root_path,
         read_timeout=settings.read_timeout,
         write_timeout=settings.write_timeout, done=_done(models),

@@ -93,9 +93,12 @@ def to_html(trace: Trace, looks: Mapping[int, bytes] | None = None) -> str:
 
 
 @plainly
-def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = None) -> str:
+def runs_to_html(
+    runs: Sequence[ShownRun], title: str, guide: Guide | None = None, static: str | None = None
+) -> str:
     """Return a document of several runs, as ``to_html`` does, with a guide next to them.
 
+    static: where a server has the page's script and style, which the document then fetches
     InputError if ``runs`` is empty, or the guide shows a run that is not in it.
     """
     if not runs:
@@ -114,7 +117,8 @@ def runs_to_html(runs: Sequence[ShownRun], title: str, guide: Guide | None = Non
         for number, run in enumerate(runs, 1)
         for step, look in run.looks.items()
     }
-    return viewer(bundled, title, catalogue(), looks, guide.to_json() if guide else None)
+    shown_guide = guide.to_json() if guide else None
+    return viewer(bundled, title, catalogue(), looks, guide=shown_guide, static=static)
 
 
 def _lines(trace: Trace) -> str:

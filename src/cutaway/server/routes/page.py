@@ -22,7 +22,7 @@ from cutaway.trace.web.bundle import served_files
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
-_POLICY = {
+POLICY = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -30,12 +30,12 @@ _POLICY = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
-_AGAIN = {"cache-control": "no-cache"}
+REVALIDATED = {"cache-control": "no-cache"}
 _FOR_GOOD = {"cache-control": "public, max-age=31536000, immutable"}
 
 
-class _Answer(NamedTuple):
-    """A file of the page, with what it is under gzip, which is made once."""
+class PageFile(NamedTuple):
+    """A file or document of a page, and its gzipped form, which is made once."""
 
     whole: bytes
     packed: bytes
@@ -52,17 +52,17 @@ class _Answer(NamedTuple):
 
 
 @cache
-def _document() -> _Answer:
+def _document() -> PageFile:
     text = index(catalogue(), served_files()).encode()
-    return _Answer(text, gzip.compress(text), "text/html", _AGAIN)
+    return PageFile(text, gzip.compress(text), "text/html", REVALIDATED)
 
 
 @cache
-def _files() -> dict[str, _Answer]:
+def _files() -> dict[str, PageFile]:
     """The page's files, by their addresses below /static/."""
     folder, contents = served_files()
     return {
-        f"{folder.removeprefix('static/')}/{name}": _Answer(
+        f"{folder.removeprefix('static/')}/{name}": PageFile(
             content, gzip.compress(content), guess_type(name)[0] or "application/gzip", _FOR_GOOD
         )
         for name, content in contents.items()
@@ -78,10 +78,10 @@ async def page(request: Request) -> Response:
     if "text/html" not in request.headers.get("accept", "text/html"):
         return Response("Ollama is running", media_type="text/plain")
     if "modules" in request.query_params:
-        answer = Response(index(catalogue()), media_type="text/html", headers=_AGAIN)
+        answer = Response(index(catalogue()), media_type="text/html", headers=REVALIDATED)
     else:
         answer = _document().answer(request.headers)
-    answer.headers.update(_POLICY)
+    answer.headers.update(POLICY)
     return answer
 
 
@@ -141,7 +141,7 @@ class Static(StaticFiles):
         if file:
             return file.answer(Headers(scope=scope))
         answer = await super().get_response(path, scope)
-        answer.headers.update(_AGAIN)
+        answer.headers.update(REVALIDATED)
         return answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,7 +149,7 @@ class Static(StaticFiles):
 
         async def with_policy(message: Message) -> None:
             if message["type"] == "http.response.start":
-                policy = [(k.encode(), v.encode()) for k, v in _POLICY.items()]
+                policy = [(k.encode(), v.encode()) for k, v in POLICY.items()]
                 message["headers"] = [*message["headers"], *policy]
             await send(message)
 

@@ -62,25 +62,46 @@ def viewer(
     title: str,
     catalogue: Mapping[str, Any],
     looks: Mapping[str, bytes],
+    *,
     guide: Mapping[str, Any] | None = None,
+    static: str | None = None,
 ) -> str:
-    """Return an HTML document that shows runs and opens from disk.
+    """Return an HTML document that shows runs.
 
     looks: run and step, as in "1 12" -> file of ``cutaway.features.inside.summary``
+    static: the address of the files that the document fetches (``Files.folder``, and the way
+    there); None: the document contains its style and script, and opens from disk
     """
-    sheet, code = _style(), _script()
-    parts = {
-        "POLICY": _policy(sheet, code),
+    parts = _links(static) if static else _embed()
+    parts |= {
         "TITLE": escape(title),
-        "STYLE": sheet,
         "GUIDE\n": "" if guide is None else _guide(guide),
         "GLASS": _glass().rstrip(),
         "CATALOGUE": _data(json.dumps(catalogue)),
         "TRACES": "\n".join(_run(number, run) for number, run in enumerate(runs, 1)),
         "LOOKS": json.dumps({place: _pack(look) for place, look in looks.items()}),
-        "SCRIPT": code,
     }
     return re.sub("|".join(parts), lambda match: parts[match[0]], read("viewer.html"))
+
+
+def _embed() -> dict[str, str]:
+    """Return a viewer's style and script as elements, and the policy that has their hashes."""
+    sheet, code = _style(), _script()
+    return {
+        "POLICY": _policy(_hash(code), _hash(sheet), "data:"),
+        "STYLE": f"<style>{sheet}</style>",
+        "SCRIPT": f'<script type="module">{code}</script>',
+    }
+
+
+def _links(static: str) -> dict[str, str]:
+    links = [f'<link rel="icon" href="{static}/icon.svg">']
+    links += [f'<link rel="stylesheet" href="{static}/{name}.css">' for name in ("page", "guide")]
+    return {
+        "POLICY": _policy("'self'", "'self'", "'self' data:"),
+        "STYLE": "\n  ".join(links),
+        "SCRIPT": f'<script type="module" src="{static}/viewer.js"></script>',
+    }
 
 
 def _guide(guide: Mapping[str, Any]) -> str:
@@ -107,10 +128,9 @@ def _data(lines: str) -> str:
     return lines.replace("<", "\\u003c")
 
 
-def _policy(sheet: str, code: str) -> str:
+def _policy(scripts: str, styles: str, images: str) -> str:
     return (
-        f"default-src 'none'; script-src {_hash(code)}; style-src {_hash(sheet)}; "
-        "img-src data:; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src {images}; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -20,8 +20,8 @@ _EXPORT = re.compile(
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 _COMMENT = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
 
-SERVED = {"page.js": "app/app.js"}
-"""The scripts of the page on a server, and the modules where they begin."""
+SERVED = {"page.js": "app/app.js", "viewer.js": "app/viewer.js"}
+"""The scripts of a server's pages, and the modules where they begin."""
 ALONE = {"page.js": "app/page.js", "worker.js": "local/worker.js", "thread.js": "local/thread.js"}
 """The scripts of the page that runs a model by itself."""
 
@@ -43,12 +43,14 @@ def served_files() -> Files:
 
 
 def page_files(scripts: Mapping[str, str]) -> Files:
-    """Make the files of a page: scripts from the modules where they begin, a style sheet, others.
+    """Make the files of a page: scripts from the modules where they begin, style sheets, others.
 
     A script exports each of its modules, under the name of its scope: tests ask for them.
     """
     contents = {name: _with_exports(module).encode() for name, module in scripts.items()}
     contents["page.css"] = style(*page_styles()).encode()
+    if "viewer.js" in scripts:
+        contents["guide.css"] = style("css/guide.css").encode()
     for name in ("icon.svg", "first-run.jsonl.gz"):
         contents[name] = _WEB.joinpath(name).read_bytes()
     names = "".join(f"{name} {sha256(content).hexdigest()}\n" for name, content in contents.items())

@@ -7,24 +7,23 @@ lesson is written which another model or release would make untrue.
 from math import exp
 from typing import Any
 
-import gallery_figures as figures
+from cutaway.features.inside.look import inside
 from cutaway.features.inside.summary import heads
-from cutaway.trace import Trace
-from gallery import (
-    Desk,
-    Lesson,
+from cutaway.features.lessons import figures
+from cutaway.features.lessons.desk import Desk, show_run
+from cutaway.features.lessons.lesson import Lesson
+from cutaway.features.lessons.sentences import (
     candidate,
     chance,
-    drawn,
-    look,
+    first_difference,
     own_chance,
-    parting,
     percent,
     point,
-    quoted,
-    shown,
+    quote,
+    token_at,
     tokens,
 )
+from cutaway.trace import Trace
 
 MISS = (
     "Miss Odette Marlow lived by the sea. Every morning, people waved and said: Hello, Miss Odette"
@@ -39,12 +38,12 @@ def induction(desk: Desk) -> Lesson:
     """A name that occurs once is found again by a head that looks for repetitions."""
     llm = desk.smollm2
     text = desk.write(llm.generate, MISS, temperature=0, seed=1, max_tokens=4)
-    seen = look(llm, text, 0)
+    seen = inside(llm, text, 0)
     attribution = seen.logit_attribution()
     by = {(h.layer, h.head): h for h in heads(seen, attribution)}
     reads, writes = by[READS], by[WRITES]
     lens = seen.lens(1)
-    name, rival = drawn(text, 0), text.name_of(attribution.rival)
+    name, rival = token_at(text, 0), text.name_of(attribution.rival)
     assert text.name_of(text.head.prompt_token_ids[reads.most]) == name
     assert reads.most == writes.most
     assert reads.induction == max(h.induction for h in by.values())
@@ -59,58 +58,59 @@ def induction(desk: Desk) -> Lesson:
         "“Hello, Miss Odette” – and the model goes on with “Marlow”. It has seen this invented "
         "name once, a dozen words before. How does it know?",
         [
-            point(f"The text breaks off after {quoted(text.name_of(ids[-1]))}. The model gives "
-                  f"{quoted(name)} {own_chance(text.steps[0])}.", 0),
+            point(f"The text breaks off after {quote(text.name_of(ids[-1]))}. The model gives "
+                  f"{quote(name)} {own_chance(text.steps[0])}.", 0),
             point("Inside this step, the text is coloured by where attention goes. Head "
                   f"{READS[1]} of layer {READS[0]} puts {percent(reads.induction)} of its weight "
-                  f"on {quoted(name)}: the token that came after the "
-                  f"{quoted(text.name_of(ids[-1]))} of before.", 0, panel="inside",
+                  f"on {quote(name)}: the token that came after the "
+                  f"{quote(text.name_of(ids[-1]))} of before.", 0, panel="inside",
                   inside={"map": "induction", "head": READS}),
             point(f"It finds the place. Head {WRITES[1]} of layer {WRITES[0]} looks there, too, "
-                  f"and of all heads it adds most to the logit of {quoted(name)}: "
-                  f"{writes.attribution:+.2f} over {quoted(rival)}.", 0, panel="inside",
+                  f"and of all heads it adds most to the logit of {quote(name)}: "
+                  f"{writes.attribution:+.2f} over {quote(rival)}.", 0, panel="inside",
                   inside={"by": "attribution", "head": WRITES}),
             point("The logit lens, further down, is what the model would say after each layer. "
-                  f"{quoted(name)} is first after the last layer alone: the decision is made "
+                  f"{quote(name)} is first after the last layer alone: the decision is made "
                   "late.", 0, panel="inside"),
-            point(f"The second half of the name, {quoted(drawn(text, 1))}, comes the same way: "
+            point(f"The second half of the name, {quote(token_at(text, 1))}, comes the same way: "
                   f"{own_chance(text.steps[1])}.", 1, panel="inside",
                   inside={"map": "induction", "head": READS}),
         ],
         "Some attention heads look for an earlier place where the last token stood, and read what "
         "came after it. Such induction heads copy what was said once, even a name that no one had "
         "before.",
-        [shown(text, "the name", llm, (0, 1, 2))],
+        [show_run(text, "the name", llm, (0, 1))],
         figures.strips(("", [*tokens, (" →", ""), (name, "hot")])),
         f"After the second Odette the head looks at {name}, which followed the first.",
     )  # fmt: skip
 
 
 def intervention(desk: Desk) -> Lesson:
-    """Without the head that writes the name, the name does not come."""
+    """The name does not come once the head that writes it is cut."""
     llm = desk.smollm2
     text = desk.write(llm.generate, MISS, temperature=0, seed=1, max_tokens=12)
     change = f"L{WRITES[0]}.H{WRITES[1]} x 0"
     without = desk.branch(llm, text, 0, None, interventions=[change])
-    own, other = drawn(text, 0), drawn(without, 0)
-    assert own != other
-    logit = candidate(text, 0, own).logit - candidate(text, 0, other).logit
-    lost = logit - (candidate(without, 0, own).logit - candidate(without, 0, other).logit)
+    token, other = token_at(text, 0), token_at(without, 0)
+    assert token != other
+    logit = candidate(text, 0, token).logit - candidate(text, 0, other).logit
+    loss = logit - (candidate(without, 0, token).logit - candidate(without, 0, other).logit)
     return Lesson(
         "intervention",
         "One head less",
         f"In “A head that finds the repeated name”, head {WRITES[1]} of layer {WRITES[0]} wrote "
         "the name. That was an account of the sums. Is it also the cause?",
         [
-            point(f"The model as it is: {quoted(own)} has {own_chance(text.steps[0])} and is "
-                  f"{logit:.2f} logits ahead of {quoted(other)}.", 0),
+            point(f"The model as it is: {quote(token)} has {own_chance(text.steps[0])} and is "
+                  f"{logit:.2f} logits ahead of {quote(other)}.", 0),
             point("The head in question, and where it looks: of all 270 it adds most to "
-                  f"{quoted(own)}.", 0,
+                  f"{quote(token)}.", 0,
                   panel="inside", inside={"by": "attribution", "head": WRITES}),
-            point(f"The second run has this one head multiplied by 0 from here on. {quoted(own)} "
-                  f"falls to {_own(without, own)}, and {quoted(other)} is written.", 0, run=2),
-            point(f"{lost:.2f} logits of the lead are gone. Inside: what all other heads add to "
-                  f"{quoted(own)} is not enough without this "
+            point(f"The second run has this one head multiplied by 0 from here on. {quote(token)} "
+                  f"falls to {_own_chance(without, token)}, and {quote(other)} is "
+                  "written.", 0, run=2),
+            point(f"{loss:.2f} logits of the lead are gone. Inside: what all other heads add to "
+                  f"{quote(token)} is not enough without this "
                   "one.", 0, run=2, panel="inside", inside={"by": "attribution"}),
             point("Both texts. The change is in the trace, so the second run can be replayed to "
                   "the bit, too.", 0, run=2,
@@ -118,18 +118,18 @@ def intervention(desk: Desk) -> Lesson:
         ],
         "Yes, here. Take one head of 270 away, and the name is not repeated. An attribution says "
         "what was added; only an intervention shows what depends on it.",
-        [shown(text, "as it is", llm, (0,)), shown(without, f"head {WRITES[1]} of layer "
+        [show_run(text, "as it is", llm, (0,)), show_run(without, f"head {WRITES[1]} of layer "
                                                             f"{WRITES[0]} at 0", llm, (0,))],
         figures.strips(
             ("as it is", [(" Hello, Miss Odette", "given"), *tokens(text, 0, 5)]),
             (f"{change}", [(" Hello, Miss Odette", "given"), *tokens(without, 0, 5)]),
         ),
-        f"With the head the text goes on with {own}, without it with {other}.",
+        f"With the head the text goes on with {token}, without it with {other}.",
     )  # fmt: skip
 
 
-def _own(trace: Trace, token: str) -> str:
-    """The model's own probability of a candidate at the first step."""
+def _own_chance(trace: Trace, token: str) -> str:
+    """The model's token probability of a candidate at the first step."""
     seen = trace.steps[0].observed
     assert seen is not None
     return percent(exp(candidate(trace, 0, token).logit - seen.log_sum_exp))
@@ -142,11 +142,11 @@ def canvas(desk: Desk) -> Lesson:
         desk.write(desk.toy_canvas.denoise, "Mr. Darcy ", max_tokens=cells, seed=2, steps=steps)
         for steps in (cells, 8)
     )
-    ((start, letter),) = _revealed(slow, 0)
+    ((start, letter),) = _cells_of(slow, 0)
     assert start != 0
-    together = _revealed(fast, 0)
-    lost = sum(one.bound for one in fast.passes)
-    assert lost > sum(one.bound for one in slow.passes) == 0
+    together = _cells_of(fast, 0)
+    loss = sum(p.bound for p in fast.passes)
+    assert loss > sum(p.bound for p in slow.passes) == 0
     return Lesson(
         "canvas",
         "A canvas: writing without a direction",
@@ -154,18 +154,18 @@ def canvas(desk: Desk) -> Lesson:
         "fill first, and what is lost if it fills several at once?",
         [
             point(f"The first pass looks at all {cells} cells and keeps the one of which it is "
-                  f"surest: {quoted(letter)} in cell {start}, in the middle of "
+                  f"surest: {quote(letter)} in cell {start}, in the middle of "
                   "nowhere.", start, panel="canvas", **{"pass": 0}),
             point("A few passes later there are islands. Each new cell sees what is on its left "
                   "and on its right.",
-                  _revealed(slow, 9)[0][0], panel="canvas", **{"pass": 9}),
+                  _cells_of(slow, 9)[0][0], panel="canvas", **{"pass": 9}),
             point(f"After {len(slow.passes)} passes the text is whole. (The model is a toy of "
                   "single letters.)", start,
                   panel="canvas", **{"pass": len(slow.passes) - 1}),
             point(f"The second run has only {len(fast.passes)} passes. Its first one keeps "
                   f"{len(together)} cells that do not know of each "
                   "other.", together[0][0], run=2, panel="canvas", **{"pass": 0}),
-            point(f"Its text is worse: “{fast.text.strip()}”. Up to {lost:.1f} nats are lost by "
+            point(f"Its text is worse: “{fast.text.strip()}”. Up to {loss:.1f} nats are lost by "
                   "filling cells together; one cell at a time loses "
                   "nothing.", together[0][0], run=2, panel="canvas",
                   **{"pass": len(fast.passes) - 1}),
@@ -173,14 +173,14 @@ def canvas(desk: Desk) -> Lesson:
         "It fills what it is surest of, on either side of what is there. Several cells in one "
         "pass are faster, but each is drawn without knowing the others, so they fit together less "
         "well.",
-        [shown(slow, f"{len(slow.passes)} passes"), shown(fast, f"{len(fast.passes)} passes")],
+        [show_run(run, f"{len(run.passes)} passes") for run in (slow, fast)],
         figures.cells([_row(slow, at, cells) for at in (0, 4, 9, 16, 24, len(slow.passes) - 1)]),
         "The canvas after six of its passes: letters appear in no order, until all cells are "
         "filled.",
     )  # fmt: skip
 
 
-def _revealed(trace: Trace, index: int) -> list[tuple[int, str]]:
+def _cells_of(trace: Trace, index: int) -> list[tuple[int, str]]:
     """The cells that a pass reveals, and their tokens."""
     first = len(trace.head.prompt_token_ids)
     return [(c.position - first, trace.name_of(c.token_id)) for c in trace.passes[index].revealed]
@@ -190,7 +190,7 @@ def _row(trace: Trace, index: int, cells: int) -> list[tuple[str, str]]:
     """All cells after a pass, those that it reveals marked."""
     now: dict[int, tuple[str, str]] = {}
     for i in range(index + 1):
-        now |= {at: (word, "hot" if i == index else "given") for at, word in _revealed(trace, i)}
+        now |= {at: (word, "hot" if i == index else "given") for at, word in _cells_of(trace, i)}
     return [now.get(at, ("", "")) for at in range(cells)]
 
 
@@ -201,9 +201,9 @@ def speculation(desk: Desk) -> Lesson:
     """Drafts save steps and change no bit."""
     plain, quick = (
         desk.write(
-            desk.smollm2.generate, CODE, seed=5, temperature=0.6, max_tokens=40, speculate=how
+            desk.smollm2.generate, CODE, seed=5, temperature=0.6, max_tokens=40, speculate=drafts
         )
-        for how in ("off", "ngram")
+        for drafts in ("off", "ngram")
     )
     assert plain.end is not None
     assert quick.end is not None
@@ -212,7 +212,7 @@ def speculation(desk: Desk) -> Lesson:
     used = quick.end.speculation
     drafts = [step.index for step in quick.steps if step.source == "draft"]
     first = drafts[0]
-    chips = [(drawn(quick, s.index), "hot" if s.source == "draft" else "") for s in quick.steps]
+    chips = [(token_at(quick, s.index), "hot" if s.source == "draft" else "") for s in quick.steps]
     return Lesson(
         "speculation",
         "Speculation that changes nothing",
@@ -223,7 +223,7 @@ def speculation(desk: Desk) -> Lesson:
             point(f"With it, {used['proposed']} tokens were guessed, each a copy of what followed "
                   f"the same words before. A small d marks the {used['accepted']} that were "
                   "right.", first, run=2),
-            point(f"The model checks several guesses in one step. {quoted(drawn(quick, first))} "
+            point(f"The model checks several guesses in one step. {quote(token_at(quick, first))} "
                   "was kept, because with its luck the model draws this very token "
                   "here.", first, run=2),
             point(f"Both runs side by side: all {len(plain.steps)} tokens are the "
@@ -235,7 +235,7 @@ def speculation(desk: Desk) -> Lesson:
         ],
         "Yes, to the bit. A guess is kept only where it is what the model draws with its luck. "
         f"Here {used['accepted']} steps of {len(plain.steps)} were saved.",
-        [shown(plain, "without speculation"), shown(quick, "with speculation")],
+        [show_run(plain, "without speculation"), show_run(quick, "with speculation")],
         figures.strips(("guessed, and right", chips)),
         "The text; the tokens that were guessed correctly are marked.",
     )  # fmt: skip
@@ -243,16 +243,16 @@ def speculation(desk: Desk) -> Lesson:
 
 def quantisations(desk: Desk) -> Lesson:
     """The same weights in three formats, with one luck: the coarser, the earlier the texts part."""
-    said: dict[str, Any] = {"seed": 2, "temperature": 0.8, "top_p": 0.95, "max_tokens": 28}
-    published = desk.write(desk.smollm2.generate, RAIN, **said)
+    settings: dict[str, Any] = {"seed": 2, "temperature": 0.8, "top_p": 0.95, "max_tokens": 28}
+    published = desk.write(desk.smollm2.generate, RAIN, **settings)
     eight, four = (
-        desk.write(desk.rounded(form).generate, RAIN, **said) for form in ("q8_0", "q4_0")
+        desk.write(desk.quantise(form).generate, RAIN, **settings) for form in ("q8_0", "q4_0")
     )
-    near, far = parting(published, eight), parting(published, four)
+    near, far = first_difference(published, eight), first_difference(published, four)
     assert far < near
-    own, other = drawn(published, far), drawn(four, far)
-    same = drawn(published, 3)
-    assert same == drawn(four, 3) == drawn(eight, 3)
+    token, other = token_at(published, far), token_at(four, far)
+    same = token_at(published, 3)
+    assert same == token_at(four, 3) == token_at(eight, 3)
 
     return Lesson(
         "quantisations",
@@ -261,23 +261,28 @@ def quantisations(desk: Desk) -> Lesson:
         "differently rounded weights write the same text?",
         [
             point("SmolLM2 as it is published, 5 bits a weight (Q4_1).", 3),
-            point(f"The same weights in 8 bits (Q8_0). {quoted(same)} has {chance(eight, 3, same)} "
+            point(f"The same weights in 8 bits (Q8_0). {quote(same)} has {chance(eight, 3, same)} "
                   f"here and {chance(published, 3, same)} there: rounding moves every logit a "
                   "little.", 3, run=2),
             point(f"In 4.5 bits (Q4_0), rounded once more. Up to step {far} the text is the same, "
                   "since no difference was large enough to change which token "
                   "wins.", far - 1, run=3),
-            point(f"At step {far} the first run gave {quoted(own)} {chance(published, far, own)} "
-                  f"and {quoted(other)} {chance(published, far, other)}. After the rounding they "
-                  f"have {chance(four, far, own)} and {chance(four, far, other)}, and with the "
-                  f"same luck {quoted(other)} wins.", far, run=3),
+            point(f"At step {far} the first run gave {quote(token)} "
+                  f"{chance(published, far, token)} and {quote(other)} "
+                  f"{chance(published, far, other)}. After the rounding they have "
+                  f" {chance(four, far, token)} and {chance(four, far, other)}, and with the "
+                  f"same luck {quote(other)} wins.", far, run=3),
             point(f"The 8-bit copy agrees for {near} tokens, the 4-bit copy for "
                   f"{far}.", far, run=1, other=3,
                   panel="tree"),
         ],
         "Until the first close decision. Since the luck is the same, every difference comes from "
         "the weights, which makes one luck a fine scale for what a rounding does.",
-        [shown(published, "Q4_1, as published"), shown(eight, "Q8_0"), shown(four, "Q4_0")],
+        [
+            show_run(published, "Q4_1, as published"),
+            show_run(eight, "Q8_0"),
+            show_run(four, "Q4_0"),
+        ],
         figures.strips(
             ("Q4_1, as published", tokens(published, far, 13)), ("Q4_0", tokens(four, far, 13)),
         ),

@@ -7,17 +7,29 @@ lesson is written which another model or release would make untrue.
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import gallery_figures as figures
+from cutaway.features.lessons import figures
+from cutaway.features.lessons.desk import Desk, show_run
+from cutaway.features.lessons.lesson import Lesson
+from cutaway.features.lessons.sentences import (
+    candidate,
+    chance,
+    own_chance,
+    point,
+    quote,
+    token_at,
+    tokens,
+)
 from cutaway.trace import Trace
-from gallery import Desk, Lesson, candidate, chance, drawn, own_chance, point, quoted, shown, tokens
 
 
 def why_it_stopped(desk: Desk) -> Lesson:
     """A text that could have ended early goes on because a comma was drawn."""
-    asked = [{"role": "user", "content": "What is the capital of France?"}]
-    text = desk.write(desk.smollm2.chat, asked, max_tokens=60, temperature=0.8, top_p=0.95, seed=2)
-    at = [drawn(text, step.index) for step in text.steps].index(" Paris") + 1
-    assert drawn(text, at) == ","
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    text = desk.write(
+        desk.smollm2.chat, messages, max_tokens=60, temperature=0.8, top_p=0.95, seed=2
+    )
+    at = [token_at(text, step.index) for step in text.steps].index(" Paris") + 1
+    assert token_at(text, at) == ","
     short = desk.branch(desk.smollm2, text, at, ".")
     end = text.steps[-1]
     token = text.name_of(end.token_id)
@@ -38,7 +50,7 @@ def why_it_stopped(desk: Desk) -> Lesson:
         "A model has no idea of an end. Why does this answer go on after it has said all, and why "
         "does it stop at last?",
         [
-            point(f"{quoted(token)} is a token like any other: the end is drawn. Up to here top-p "
+            point(f"{quote(token)} is a token like any other: the end is drawn. Up to here top-p "
                   "removed it at each step, since it was next to "
                   "impossible.", at - 1, panel="timelines"),
             point(f"The fork in the road. A full stop had {chance(text, at, '.')}, a comma "
@@ -53,7 +65,7 @@ def why_it_stopped(desk: Desk) -> Lesson:
         ],
         "It stops when the end token is drawn. That token becomes likely only where a sentence "
         "could end, so a single comma has made this answer twice as long.",
-        [shown(text, "with a comma"), shown(short, "with a full stop")],
+        [show_run(text, "with a comma"), show_run(short, "with a full stop")],
         figures.strips(("with a comma", tokens(text, at, 30)), ("with a full "
                                                                "stop", tokens(short, at))),
         "The same answer with a comma and with a full stop, after which it ends.",
@@ -71,7 +83,7 @@ def _weather(city: Literal["Paris", "Rome", "Oslo"], days: int = 1) -> dict[str,
 _weather.__name__ = "get_weather"
 
 
-def _wished(text: Trace) -> dict[int, str]:
+def _wishes_of(text: Trace) -> dict[int, str]:
     """What would have been drawn without the grammar, by the steps where that is another token."""
     return {
         step.index: text.name_of(step.unconstrained_id)
@@ -80,49 +92,49 @@ def _wished(text: Trace) -> dict[int, str]:
     }
 
 
-def _struck(names: Sequence[str], wished: Mapping[int, str]) -> str:
+def _struck(names: Sequence[str], wishes: Mapping[int, str]) -> str:
     """What was wanted, above what was allowed."""
     return figures.strips(
         ("wanted", [
-            (wished.get(i, name), "gone" if i in wished else "given")
+            (wishes.get(i, name), "gone" if i in wishes else "given")
             for i, name in enumerate(names)
         ]),
-        ("allowed", [(n, "hot" if i in wished else "") for i, n in enumerate(names)]),
+        ("allowed", [(n, "hot" if i in wishes else "") for i, n in enumerate(names)]),
     )  # fmt: skip
 
 
 def tool_call(desk: Desk) -> Lesson:
     """A small model that would rather chat is held to a call by a grammar."""
-    asked = [{"role": "user", "content": "What is the weather in Paris?"}]
+    messages = [{"role": "user", "content": "What is the weather in Paris?"}]
     text = desk.write(
-        desk.smollm2.chat, asked, tools=[_weather], tool_choice="required",
+        desk.smollm2.chat, messages, tools=[_weather], tool_choice="required",
         parallel_tool_calls=False, max_tokens=60, temperature=0.7, seed=1,
     )  # fmt: skip
-    names = [drawn(text, step.index) for step in text.steps]
+    names = [token_at(text, step.index) for step in text.steps]
     first = text.steps[0]
-    wished = _wished(text)
+    wishes = _wishes_of(text)
     alone = sum(step.source == "grammar" for step in text.steps)
     name, field, city = names.index("get"), names.index("city"), names.index("Paris")
-    assert 0 in wished
-    assert name in wished
-    assert field in wished
-    assert city not in wished
+    assert 0 in wishes
+    assert name in wishes
+    assert field in wishes
+    assert city not in wishes
     return Lesson(
         "tool-call",
         "A tool call, forced by a schema",
         "This small model is asked for the weather and has a function get_weather(city, days). It "
         "would rather chat. How can its answer be a valid call all the same?",
         [
-            point(f"The model wanted to begin with {quoted(wished[0])}. The schema allows only the "
+            point(f"The model wanted to begin with {quote(wishes[0])}. The schema allows only the "
                   "beginning of a call: it removed all but one token. The model itself had given "
                   f"that {own_chance(first)}.", 0),
             point("The name of the function: the same luck would have drawn "
-                  f"{quoted(wished[name])}. The only name that exists is get_weather, so nothing "
+                  f"{quote(wishes[name])}. The only name that exists is get_weather, so nothing "
                   "else is left.", name),
-            point(f"The field: the model wanted {quoted(wished[field])}. The schema calls it "
-                  f"{quoted('city')}.", field),
+            point(f"The field: the model wanted {quote(wishes[field])}. The schema calls it "
+                  f"{quote('city')}.", field),
             point("The city is the model's own choice. Of Paris, Rome and Oslo it takes "
-                  f"{quoted('Paris')}, from the question.", city),
+                  f"{quote('Paris')}, from the question.", city),
             point(f"{alone} of {len(text.steps)} tokens were the only ones left. The text ends "
                   "where the call is whole.",
                   len(text.steps) - 1, panel="why"),
@@ -130,7 +142,7 @@ def tool_call(desk: Desk) -> Lesson:
         "At each step a grammar, made of the function's schema, removes every token that no valid "
         "call can have there. What remains is drawn as usual. So the form is certain; whether the "
         "content is right is up to the model.",
-        [shown(text, "the call")],
-        _struck(names[:24], wished),
+        [show_run(text, "the call")],
+        _struck(names[:24], wishes),
         "The tokens that the model wanted are struck; below them the call that the schema allowed.",
     )  # fmt: skip

@@ -1,0 +1,62 @@
+"""``/lessons``: the lessons of the package, which share the served page's script and style."""
+
+import gzip
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from cutaway.features.lessons import LESSONS
+from cutaway.features.lessons.lesson import read
+from cutaway.features.lessons.pages import INDEX_STYLE, Addresses, index, page
+from cutaway.server.body import StrictRoute
+from cutaway.server.http.errors import ApiError
+from cutaway.server.routes.page import POLICY, REVALIDATED, PageFile
+from cutaway.trace.web.bundle import served_files
+
+router = APIRouter(route_class=StrictRoute, include_in_schema=False)
+
+OPEN_PATHS = ("/lessons", "/lessons/")
+"""Paths that need no key: the lessons have nothing of the served model."""
+_STYLE_HASH = f"'sha256-{b64encode(sha256(INDEX_STYLE.encode()).digest()).decode()}'"
+_INDEX_POLICY = {
+    "content-security-policy": POLICY["content-security-policy"].replace(
+        "style-src 'self'", f"style-src {_STYLE_HASH}"
+    )
+}
+
+
+@router.get("/lessons")
+async def lessons(request: Request) -> Response:
+    """Answer with the index of the lessons."""
+    answer = _index().answer(request.headers)
+    answer.headers.update(POLICY | _INDEX_POLICY)
+    return answer
+
+
+@router.get("/lessons/{name}")
+def lesson(name: str, request: Request) -> Response:
+    """Answer with a lesson's page; a thread composes it when it is first asked for."""
+    if name not in LESSONS:
+        raise ApiError(404, f"there is no lesson {name!r:.100}: GET /lessons lists them")
+    answer = _page(name).answer(request.headers)
+    answer.headers.update(POLICY)
+    return answer
+
+
+@cache
+def _index() -> PageFile:
+    return _document(index({"The page": "./"}, "lessons/", ""))
+
+
+@cache
+def _page(name: str) -> PageFile:
+    static = f"../{served_files().folder}"
+    return _document(page(read(name), Addresses("../lessons", "", static)))
+
+
+def _document(text: str) -> PageFile:
+    content = text.encode()
+    return PageFile(content, gzip.compress(content), "text/html", REVALIDATED)
