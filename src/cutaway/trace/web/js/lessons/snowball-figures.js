@@ -26,9 +26,9 @@ import { bits } from "../figures/numbers.js";
 export function mistakeAt(trace, at) {
   const step = trace.steps[at];
   if (!step) return null;
-  const others = step.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id))
+  const alternatives = step.candidates.filter((c) => c.id !== step.token_id && !trace.head.end_ids.includes(c.id))
     .sort((a, b) => a.rank - b.rank);
-  return others.find(({ rank }) => rank > step.rank) ?? others[0] ?? null;
+  return alternatives.find(({ rank }) => rank > step.rank) ?? alternatives[0] ?? null;
 }
 
 /** @param {Trace} trace @param {number} at @param {number} id of the token in the place of the step's @returns {"mistake" | "change"} */

@@ -123,10 +123,10 @@ function rows(trace, step, other, otherStep) {
 const otherProbability = (shares) => Math.max(0, 1 - shares.reduce((/** @type {number} */ sum, share) => sum + (share ?? 0), 0));
 
 /** @param {CandidateView} c @returns {string} */
-function result({ removedBy, drawn, luck }) {
-  if (removedBy) return `removed by ${removedBy}`;
-  if (luck === null) return drawn ? "the likeliest: taken" : "not the likeliest";
-  return drawn ? "drawn" : "survives";
+function result(c) {
+  if (c.removedBy) return `removed by ${c.removedBy}`;
+  if (c.luck === null) return c.drawn ? "the likeliest: taken" : "not the likeliest";
+  return c.drawn ? "drawn" : "survives";
 }
 
 /**
