@@ -87,10 +87,16 @@ def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: 
 def _overloads(
     _app: Any, _what: str, name: str, object: Any, _options: Any, *_signature: Any
 ) -> tuple[str, str] | None:
-    """All that a function takes and gives; autodoc knows those of the class's own module alone."""
-    if not (overloads := get_overloads(object) if isfunction(object) else []):
-        return None
+    """All that a function takes and gives; autodoc knows those of the class's own module alone.
+
+    A request's keywords are listed on a page, and not with each function.
+    """
+    overloads = get_overloads(object) if isfunction(object) else []
     each = [signature(one) for one in overloads]
+    if not each and (declared := getattr(object, "declared_signature", None)):
+        each = [declared]
+    if not each:
+        return None
     each = [one.replace(parameters=[*one.parameters.values()][1:]) for one in each]  # no self
     lines = [stringify_signature(one, unqualified_typehints=True) for one in each]
     *more, (arguments, result) = [line.rsplit(" -> ", 1) for line in lines]

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from functools import partial, wraps
 from os import PathLike
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from cutaway.api.client_queue import ClientQueue
 from cutaway.api.llm import LLM
@@ -29,8 +29,10 @@ from cutaway.requests.base import (
     read_messages,
 )
 from cutaway.requests.generation import Generation, Generations, NoReader
+from cutaway.requests.keywords import DenoiseOptions, RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.prefill import PrefillTask, QueuedLLM, prefill_async
+from cutaway.requests.signatures import names_keywords
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
 from cutaway.text.grammar.compiler import UncompiledError
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.methods.scoring import Likelihood, Pair
+    from cutaway.requests.completion import Completion
     from cutaway.requests.generation import Begin
-    from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools, ToolUse
     from cutaway.text.grammar.compiler import Compiled
 
@@ -121,6 +123,11 @@ class AsyncModel(Forwarding):
     options  default keywords of all requests
     """
 
+    _INTERNAL = Forwarding._INTERNAL | {
+        "end_compiling", "engine", "options", "parse", "parse_async", "queue", "read_in_turn",
+        "replicas", "run_blocking", "run_in_turn", "state", "submit", "tool_options",
+    }  # fmt: skip
+
     def __init__(self, model: LoadedModel, options: Mapping[str, Any], *, progress: bool) -> None:
         super().__init__(model, progress)
         self.options = options
@@ -172,7 +179,16 @@ class AsyncModel(Forwarding):
 
     # -- writing -----------------------------------------------------------------------------
 
-    async def generate(self, prompt: Any, **options: "Unpack[RequestOptions]") -> Any:
+    @overload
+    async def generate(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **options: "Unpack[RequestOptions]"
+    ) -> "Completion": ...
+    @overload
+    async def generate(
+        self, prompt: Sequence[Prompt], **options: "Unpack[RequestOptions]"
+    ) -> "list[Completion]": ...
+    @names_keywords(RequestOptions)
+    async def generate(self, prompt: Any, **options: Any) -> Any:
         """Continue a prompt, or several, as ``LLM.generate`` does."""
         prompts, is_list = one_or_many(prompt)
         return await self._answers(prompts, await self.parse_async(options), is_list=is_list)
@@ -189,6 +205,7 @@ class AsyncModel(Forwarding):
         completions = [done[i : i + options.n] for i in range(0, len(done), options.n)]
         return answers(completions, aligned=options.align, is_list=is_list)
 
+    @names_keywords(RequestOptions)
     async def stream(
         self, prompt: Prompt, **options: "Unpack[RequestOptions]"
     ) -> AsyncIterator[Step]:
@@ -202,6 +219,7 @@ class AsyncModel(Forwarding):
                     if isinstance(arrival.event, Step):
                         yield arrival.event
 
+    @names_keywords(RequestOptions)
     async def chat(
         self,
         messages: Iterable[Message],
@@ -214,7 +232,7 @@ class AsyncModel(Forwarding):
         think_budget: int | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         **options: "Unpack[RequestOptions]",
-    ) -> Any:
+    ) -> "Completion":
         """Answer a conversation as ``LLM.chat`` does; the caller runs the tools."""
         from cutaway.requests.tools import ToolUse
         from cutaway.text.thinking import ThinkingWish
@@ -228,7 +246,8 @@ class AsyncModel(Forwarding):
         use.set_prompt(prompt, conversation.pop() if continue_final_message else None)
         parsed = await self.parse_async(await self.tool_options(use, options))
         done = await self._answers([prompt], parsed, is_list=False, grammar=use.grammar)
-        return use.read(done, f"{len(conversation)}")
+        answer: Completion = use.read(done, f"{len(conversation)}")
+        return answer
 
     async def chat_prompt(
         self,
@@ -252,7 +271,16 @@ class AsyncModel(Forwarding):
 
         return await run_in_thread(read)
 
-    async def denoise(self, prompt: Prompt, **settings: Any) -> Any:
+    @overload
+    async def denoise(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **settings: "Unpack[DenoiseOptions]"
+    ) -> "Completion": ...
+    @overload
+    async def denoise(
+        self, prompt: Sequence[Prompt], **settings: "Unpack[DenoiseOptions]"
+    ) -> "list[Completion]": ...
+    @names_keywords(DenoiseOptions)
+    async def denoise(self, prompt: Any, **settings: Any) -> Any:
         """Reveal a canvas as ``LLM.denoise`` does."""
         from cutaway.requests.options import split_rule
 

@@ -50,6 +50,11 @@ class LLM(TextWriter):
     argument, FormatError for a bad file, FetchError if a model cannot be fetched.
     """
 
+    _INTERNAL = TextWriter._INTERNAL | {
+        "add", "answers", "draft", "engine", "hand_over", "head", "last_rows", "load_draft",
+        "logits_at", "owner", "request", "row", "start", "streams", "take_back",
+    }  # fmt: skip
+
     def __init__(
         self,
         model: ModelName | LoadedModel | None = None,

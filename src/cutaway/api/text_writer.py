@@ -19,8 +19,10 @@ from cutaway.methods.importance import answer, answers
 from cutaway.registry import feature
 from cutaway.requests.base import Message, Prompt, common_options, infills_by_bayes, one_or_many
 from cutaway.requests.completion import Completion
+from cutaway.requests.keywords import DenoiseOptions, RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.owner import EngineOwner
+from cutaway.requests.signatures import names_keywords
 from cutaway.requests.sync_llm import Stream
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
     from cutaway.base.progress import Progress
     from cutaway.features.revise.revise import Revised
-    from cutaway.requests.keywords import RequestOptions
     from cutaway.requests.tools import Tools
     from cutaway.text.grammar.compiler import Compiled
 
@@ -149,12 +150,9 @@ class TextWriter(TextReader):
     ) -> Completion: ...
     @overload
     def generate(
-        self, prompt: Sequence[str], **options: "Unpack[RequestOptions]"
+        self, prompt: Sequence[Prompt], **options: "Unpack[RequestOptions]"
     ) -> list[Completion]: ...
-    @overload
-    def generate(
-        self, prompt: Sequence[Sequence[int]], **options: "Unpack[RequestOptions]"
-    ) -> list[Completion]: ...
+    @names_keywords(RequestOptions)
     def generate(self, prompt: Any, **options: Any) -> Any:
         """Continue a prompt, or each of a list of prompts in one batch.
 
@@ -191,6 +189,7 @@ class TextWriter(TextReader):
             each = [[s.finish() for s in samples] for samples in texts]
         return answers(each, aligned=options.align, is_list=is_list)
 
+    @names_keywords(RequestOptions)
     def generate_each(
         self, requests: Iterable[Any], **options: "Unpack[RequestOptions]"
     ) -> Results:
@@ -231,7 +230,16 @@ class TextWriter(TextReader):
             raise InputError("speculate", ": name the draft model among the common options")
         return self.add(prompt, options)
 
-    def denoise(self, prompt: Prompt, **settings: Any) -> Any:
+    @overload
+    def denoise(  # type: ignore[overload-overlap]
+        self, prompt: Prompt, **settings: "Unpack[DenoiseOptions]"
+    ) -> Completion: ...
+    @overload
+    def denoise(
+        self, prompt: Sequence[Prompt], **settings: "Unpack[DenoiseOptions]"
+    ) -> list[Completion]: ...
+    @names_keywords(DenoiseOptions)
+    def denoise(self, prompt: Any, **settings: Any) -> Any:
         """Reveal a canvas of ``max_tokens`` cells after a prompt, in passes.
 
         settings: those of ``canvas.Rule``, "rule" for one of ``canvas.RULES`` by name, and the
@@ -242,6 +250,7 @@ class TextWriter(TextReader):
 
         return self.generate(prompt, **split_rule(settings))
 
+    @names_keywords(RequestOptions)
     def streams(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> list[Stream]:
         """Return a Stream for each of n samples; all run in one batch, no matter which one is read.
 
@@ -250,6 +259,7 @@ class TextWriter(TextReader):
         """
         return self.start(prompt, self.parse_options(options))
 
+    @names_keywords(RequestOptions)
     def chat(
         self,
         messages: Iterable[Message],
@@ -264,7 +274,7 @@ class TextWriter(TextReader):
         think_budget: int | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         **options: "Unpack[RequestOptions]",
-    ) -> Any:
+    ) -> Completion:
         """Answer a conversation: messages of {"role": …, "content": …}.
 
         options: those of ``generate``
@@ -285,12 +295,13 @@ class TextWriter(TextReader):
         from cutaway.api.chat import answer
         from cutaway.text.thinking import ThinkingWish
 
-        return answer(
+        done: Completion = answer(
             self, self.answers, messages, tools, tool_choice=tool_choice, options=options,
             parallel=parallel_tool_calls, run_tools=run_tools, max_rounds=max_rounds,
             continue_final_message=continue_final_message,
             wish=ThinkingWish(think, think_budget, chat_template_kwargs or {}),
         )  # fmt: skip
+        return done
 
     def chat_prompt(
         self,

@@ -19,7 +19,9 @@ from cutaway.compute.model import Graph, ModelConfig
 from cutaway.engine import ConstraintParams, Engine, Limits, Policy, Request
 from cutaway.engine.constraint import ConstraintVocabulary, WordAutomaton, unpack_mask
 from cutaway.errors import InputError
+from cutaway.requests.keywords import GrammarOptions
 from cutaway.requests.options import Options, parse_options
+from cutaway.requests.signatures import names_keywords
 from cutaway.text import ChatTemplate, Tokenizer
 from cutaway.text.grammar import KINDS
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.engine import Denoise
-    from cutaway.requests.keywords import GrammarOptions
     from cutaway.text.grammar.compiler import Accepted, Compiled
     from cutaway.text.tools import Tool
 
@@ -77,6 +78,12 @@ MOST_BREAKERS = 4096  # bytes of all breakers, the same limit as for bad_words
 class BaseLLM:
     """A loaded model that reads prompts and options; it computes nothing."""
 
+    _INTERNAL: frozenset[str] = frozenset({
+        "adapter_hash", "chat_ids", "check_length", "load_s", "parse_options", "progress",
+        "read_prompt", "room",
+    })  # fmt: skip
+    """Names that other modules of the package use, and no user: ``dir`` leaves them out."""
+
     def __init__(self, model: LoadedModel, progress: bool) -> None:
         self.model, self.progress = model, progress
 
@@ -124,6 +131,9 @@ class BaseLLM:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.model.name}>"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in self._INTERNAL]
 
     def __reduce__(self) -> NoReturn:
         raise InputError(
@@ -209,6 +219,7 @@ class BaseLLM:
         """Return the text of token ids; special=True shows control tokens by name."""
         return self.tokenizer.decode(check_ids("ids", ids), special=special)
 
+    @names_keywords(GrammarOptions)
     def accepts(self, text: str, **constraint: "Unpack[GrammarOptions]") -> "Accepted":
         """Return whether a constraint allows a text, and where it is refused.
 

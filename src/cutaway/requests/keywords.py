@@ -176,6 +176,28 @@ class RequestOptions(SamplingOptions, GrammarOptions, total=False):
     adapter: str | None
 
 
+class DenoiseOptions(RequestOptions, total=False):
+    """The keywords of ``LLM.denoise``: a request's, the name of a rule, and the rule's settings."""
+
+    rule: str
+    block: int | None
+    order: str
+    steps: int | None
+    schedule: str
+    threshold: float | None
+    factor: float | None
+    entropy_bound: float | None
+    draws_first: bool
+    after_chain: bool
+    order_temperature: float
+    remask: str
+    remask_rate: float
+    edit_threshold: float
+    cache: str
+    noise: str
+    forced_cells: Sequence[tuple[int, int, int]]
+
+
 _ALL_FACES = ("chat", "completions", "responses", "messages")
 EVERYWHERE = Fields(_ALL_FACES)
 SAMPLED = Fields(("chat", "completions"))

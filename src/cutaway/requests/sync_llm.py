@@ -42,13 +42,14 @@ from cutaway.files import hub
 from cutaway.requests.base import BaseLLM, Prepared, Prompt, prepare
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
+from cutaway.requests.keywords import RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.owner import EndListener, EngineOwner
+from cutaway.requests.signatures import names_keywords
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from cutaway.requests.keywords import RequestOptions
     from cutaway.text.grammar.compiler import Compiled
 
 
@@ -276,6 +277,7 @@ class SyncLLM(BaseLLM):
         InputError for an adapter that is not loaded.
         """
 
+    @names_keywords(RequestOptions)
     def stream(self, prompt: Prompt, **options: "Unpack[RequestOptions]") -> Stream:
         """Continue a prompt, and yield each Step as it is made.
 
