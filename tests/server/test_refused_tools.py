@@ -22,7 +22,7 @@ REFUSED = {
     '"contains" cannot be kept to': {"type": "array", "contains": {"type": "integer"}},
     "properties.x.type is 'text', which JSON does not have": {"type": "text"},
     "$ref '#/nope' names nothing": {"$ref": "#/nope"},
-    "look-around": {"type": "string", "pattern": "^(?=a)b"},
+    "refers back to a group": {"type": "string", "pattern": r"^(a)(?=b)\1"},
 }
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cutaway.errors import InputError
 from cutaway.text.grammar import Grammar, json_values
 from cutaway.text.grammar.compiler import accepts
-from cutaway.text.grammar.json_values import make_quotable
+from cutaway.text.grammar.patterns.sets import make_quotable
 from cutaway.text.grammar.schema_checks import Judge
 
 

@@ -110,7 +110,7 @@ def test_only_suspects_are_refused(schema, value):
     [
         ({"not": {}}, "the schema allows no text"),
         ({"not": {"unevaluatedProperties": False}}, "unevaluatedProperties is not supported"),
-        ({"not": {"pattern": "(?=a)b"}}, "pattern"),
+        ({"not": {"pattern": r"(a)\1"}}, "pattern"),
         ({"not": {"format": "iri"}}, "format 'iri'"),
         ({"not": {"$ref": "#/$defs/none"}}, r"\$ref '#/\$defs/none' names nothing"),
         ({"not": {"$ref": "http://elsewhere"}}, r"\$ref 'http://elsewhere' names nothing"),

@@ -8,16 +8,17 @@ string; this module has its own rules for dates and times.
 import json
 import re
 from calendar import monthrange
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from cutaway.base.checks import shown
 from cutaway.errors import InputError
+from cutaway.text.grammar.patterns.look_around import patterns_of
+from cutaway.text.grammar.patterns.sets import CONTROL, byte_tokenizer, make_quotable
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLMatcher
 
 
 Verdict = bool | None
@@ -182,22 +183,31 @@ def string_fits(keyword: str, rule: str, text: str) -> bool:
     """Return whether a string has a format, or matches a pattern as llguidance reads it."""
     if keyword == "format" and rule in CALENDAR_FITS:
         return CALENDAR_FITS[rule](text)
-    if keyword == "pattern":  # the omitted character does not occur in the text
-        rule = make_quotable(rule, next((c for c in CONTROL if c not in text), "\0"))
-    matcher = _string_matcher(keyword, rule).deep_copy()
+    if keyword == "pattern":
+        return any(all(_matches(part, text) for part in parts) for parts in patterns_of(rule))
+    return _is_whole(_string_matcher(keyword, rule), text)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    omitted = next((c for c in CONTROL if c not in text), "\0")
+    return _is_whole(_string_matcher("pattern", make_quotable(pattern, omitted)), text)
+
+
+def _is_whole(matcher: "LLMatcher", text: str) -> bool:
+    matcher = matcher.deep_copy()
     data = f'"{as_written(text)}"'.encode("utf-8", "replace")
     return bool(matcher.try_consume_tokens([*data]) == len(data) and matcher.is_accepting())
 
 
 @lru_cache(1024)
-def _string_matcher(keyword: str, rule: str) -> Any:
+def _string_matcher(keyword: str, rule: str) -> "LLMatcher":
     """Return a matcher of the JSON of all strings that fit; InputError if llguidance has none."""
-    import llguidance
+    from llguidance import LLMatcher
 
-    source = llguidance.LLMatcher.grammar_from_json_schema(
+    source = LLMatcher.grammar_from_json_schema(
         json.dumps({"type": "string", keyword: rule}), overrides={"lenient": False}
     )
-    matcher = llguidance.LLMatcher(byte_tokenizer(), source, log_level=0)
+    matcher = LLMatcher(byte_tokenizer(), source, log_level=0)
     if matcher.is_error():
         raise InputError(
             "json_schema", f": {keyword} {rule!r}: {matcher.get_error().splitlines()[-1]}"
@@ -208,119 +218,6 @@ def _string_matcher(keyword: str, rule: str) -> Any:
 def check_string_rule(keyword: str, rule: str) -> None:
     """Raise InputError for a pattern or a format that cannot be checked."""
     string_fits(keyword, rule, "")
-
-
-# -- patterns of strings -----------------------------------------------------------------------
-# Patterns are changed so that llguidance lets no wrong character through. Release 1.9.1 quotes a
-# set with all control characters, such as ``[^"]``, as if the set also had ``"`` and ``\``. So one
-# control character is taken out of every set that may have all of them.
-
-CONTROL = "".join(map(chr, range(32)))
-_PLAIN = re.compile(
-    r"\[[^\x00-\x1f\[\]\\^](?:[^\x00-\x1f\[\]\\]|\\[^a-zA-Z0-9]|\\[dw])*\]|\\[^a-zA-Z0-9]|\\[dw]"
-)
-"""Matches sets that certainly have no control character."""
-_POSSESSIVE = re.compile(r"(?:[*+]|(?<!\()\?|\{[0-9]+(?:,[0-9]*)?\})\+")
-_ESCAPE = re.compile(
-    r"\\(?:[pP]\{[^}]*\}|[xuU]\{[^}]*\}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[pPc].|.)",
-    re.DOTALL,
-)
-
-
-@cache
-def byte_tokenizer() -> "LLTokenizer":
-    """A vocabulary of the 256 bytes."""
-    from llguidance import LLTokenizer
-
-    return LLTokenizer("byte")
-
-
-@lru_cache(1024)
-def make_quotable(pattern: str, without: str = "\0") -> str:
-    """Return a pattern that llguidance quotes correctly.
-
-    It matches the same strings, except that where a set has all control characters but not ``"``
-    and ``\\``, strings with the character ``without`` may be left out.
-    """
-    sets = [(start, end) for start, end in _sets(pattern) if _lacks_quotes(pattern[start:end])]
-    controls = {
-        c for start, end in sets for c in _special_members(pattern[start:end]) if c in CONTROL
-    }
-    if not controls >= {*CONTROL} - {"\n"}:
-        return pattern
-    quotable, done = "", 0
-    for start, end in sets:
-        if without in _special_members(pattern[start:end]):
-            quotable += f"{pattern[done:start]}[{pattern[start:end]}--[\\x{ord(without):02x}]]"
-            done = end
-    return quotable + pattern[done:]
-
-
-def check_repetition(name: str, pattern: str) -> None:
-    """Raise InputError for a possessive repetition: llguidance takes ``a++`` for (a+)+."""
-    plain = "".join(
-        "x" * (end - start) if end - start > 1 else pattern[start]
-        for start, end in _pieces(pattern)
-    )
-    if match := _POSSESSIVE.search(plain):
-        raise InputError(
-            name,
-            f": {shown(pattern[: match.end()])} repeats a repetition, which may mean "
-            "possessive: leave out the last +, or group what it repeats",
-        )
-
-
-def _sets(pattern: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each set of characters in a pattern; escapes are sets, too."""
-    for start, end in _pieces(pattern):
-        if end - start > 1 or pattern[start] in CONTROL:
-            yield start, end
-
-
-def _pieces(pattern: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each class, escape and other character."""
-    at = 0
-    while at < len(pattern):
-        start, at = at, _end(pattern, at)
-        yield start, at
-
-
-def _end(pattern: str, at: int) -> int:
-    """Return the end of the class, escape or other character that begins here."""
-    if pattern[at] == "[":
-        return _end_of_class(pattern, at)
-    escape = _ESCAPE.match(pattern, at)
-    return escape.end() if escape else at + 1
-
-
-def _end_of_class(pattern: str, at: int) -> int:
-    """Return the end of a class that begins here with ``[``; classes may be nested."""
-    at += 1 + pattern.startswith("^", at + 1)
-    while pattern.startswith("-", at):
-        at += 1
-    at += pattern.startswith("]", at)  # a ] in the first place is a character
-    while at < len(pattern) and pattern[at] != "]":
-        at = _end(pattern, at)
-    return at + 1
-
-
-def _lacks_quotes(characters: str) -> bool:
-    members = _special_members(characters)
-    return not {'"', "\\"} <= members
-
-
-@lru_cache(1024)
-def _special_members(characters: str) -> frozenset[str]:
-    """Return a set's control characters, ``"`` and ``\\``; none if ``_PLAIN`` matches the set."""
-    from llguidance import LLMatcher, regex_to_lark
-
-    if _PLAIN.fullmatch(characters):
-        return frozenset()
-    source = LLMatcher.grammar_from_regex(regex_to_lark(characters, "dw"))
-    matcher = LLMatcher(byte_tokenizer(), source, log_level=0)
-    if matcher.is_error():
-        return frozenset()
-    return frozenset(c for c in CONTROL + '"\\' if matcher.validate_tokens([ord(c)]))
 
 
 # -- dates and times of RFC 3339 ---------------------------------------------------------------

@@ -5,7 +5,7 @@ Knows llguidance's notations and limits, and where release 1.9.1 deviates from J
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from math import inf, nextafter, ulp
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,15 @@ from cutaway.text.characters import printable
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.json_values import (
     CALENDAR_PATTERNS,
-    check_repetition,
     is_exact,
     is_number,
-    make_quotable,
 )
+from cutaway.text.grammar.patterns.look_around import (
+    as_single_pattern,
+    lark_of_regex,
+    patterns_of,
+)
+from cutaway.text.grammar.patterns.sets import check_repetition, make_quotable
 from cutaway.text.grammar.schema_checks import ANSWER, Judge, judge_of, judge_of_rules
 from cutaway.text.grammar.schemas import (
     WITHOUT_U,
@@ -75,9 +79,15 @@ def source_of(grammar: Grammar) -> str:
         return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=rules)
     if grammar.kind == "regex":
         check_repetition("regex", grammar.text)
+        if regex := lark_of_regex(grammar.text):
+            return LLMatcher.grammar_from_lark(_lark_of_text(regex))
         return LLMatcher.grammar_from_regex(grammar.text)
     texts = json.loads(grammar.text)
-    return LLMatcher.grammar_from_lark("start: TEXT\nTEXT: " + " | ".join(map(json.dumps, texts)))
+    return LLMatcher.grammar_from_lark(_lark_of_text(" | ".join(map(json.dumps, texts))))
+
+
+def _lark_of_text(terminal: str) -> str:
+    return f"start: TEXT\nTEXT: {terminal}"
 
 
 def lark_of(grammar: Grammar) -> str | None:
@@ -122,6 +132,8 @@ def _nest_in_lark(grammar: Grammar) -> str:
         return nested_json(json.loads(grammar.text), compact=grammar.compact)
     if grammar.kind == "regex":
         check_repetition("regex", grammar.text)
+        if regex := lark_of_regex(grammar.text):
+            return f"%lark {{\n{_lark_of_text(regex)}\n}}"
         return f"/{regex_to_lark(grammar.text, '')}/"
     if grammar.kind == "choice":
         return " | ".join(map(json.dumps, json.loads(grammar.text)))
@@ -215,7 +227,7 @@ def _make_maskable(schema: Any, near: frozenset[float]) -> Any:
         _check_number(name, schema)
     copy = map_subschemas(schema, lambda subschema: _make_maskable(subschema, near))
     if "pattern" in copy:
-        copy["pattern"] = make_quotable(copy["pattern"])
+        copy |= _pattern(copy.pop("pattern"), copy.get("allOf", ()))
     if "patternProperties" in copy:
         copy["patternProperties"] = _merge_equal_patterns(copy["patternProperties"])
     if pattern := CALENDAR_PATTERNS.get(copy.get("format", "")):
@@ -264,10 +276,23 @@ def _as_read(value: float) -> Decimal:
     return Decimal(int(value)).scaleb(-places)
 
 
+def _pattern(pattern: str, all_of: Iterable[Any]) -> dict[str, Any]:
+    """Return keywords that say what a pattern says, and what ``allOf`` says."""
+    options = [[{"pattern": make_quotable(part)} for part in parts]
+               for parts in patterns_of(pattern)]  # fmt: skip
+    if len(options) != 1:
+        any_of = {"anyOf": [{"allOf": option} for option in options]} if options else False
+        return {"allOf": [*all_of, any_of]}
+    (first, *more) = options[0] or [{}]
+    return {**first, "allOf": [*all_of, *more]} if more or all_of else first
+
+
 def _merge_equal_patterns(schemas: Mapping[str, Any]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for pattern, subschema in schemas.items():
-        name = make_quotable(pattern)
+        if (single := as_single_pattern(pattern)) is None:
+            continue
+        name = make_quotable(single)
         merged[name] = {"allOf": [merged[name], subschema]} if name in merged else subschema
     return merged
 

@@ -12,7 +12,8 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from cutaway.base.checks import shown
 from cutaway.errors import InputError, Name
-from cutaway.text.grammar.json_values import check_repetition, is_number
+from cutaway.text.grammar.json_values import is_number
+from cutaway.text.grammar.patterns.sets import check_repetition
 
 # -- the schemas within ------------------------------------------------------------------------
 

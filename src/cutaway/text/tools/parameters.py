@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.json_values import CALENDAR_PATTERNS, check_repetition
+from cutaway.text.grammar.json_values import CALENDAR_PATTERNS
+from cutaway.text.grammar.patterns.look_around import lark_of_pattern
+from cutaway.text.grammar.patterns.sets import check_repetition
 from cutaway.text.grammar.schemas import STANDARD_FORMATS
 
 # -- the form of a list of parameters ----------------------------------------------------------
@@ -230,7 +232,8 @@ def _keyword(name: str, value: Any, define: Define) -> str:
         return define(alternatives([value]))
     if name == "pattern":
         check_repetition("pattern", value)
-        return define(" | ".join(f"/{_ascii(way)}/" for way in _unanchor(value)))
+        plain = " | ".join(f"/{_ascii(way)}/" for way in _unanchor(value))
+        return define(lark_of_pattern(value) or plain)
     if name == "format" and value in STANDARD_FORMATS:
         if value not in _FORMATS:
             formats = ", ".join(_FORMATS)

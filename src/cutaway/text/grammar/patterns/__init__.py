@@ -1,0 +1,1 @@
+"""Regular expressions of strings: their sets of characters, and look-around."""
