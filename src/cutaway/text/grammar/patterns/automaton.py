@@ -18,10 +18,10 @@ from cutaway.text.grammar.patterns.nodes import (
     Alternatives,
     Characters,
     Concatenation,
-    Look,
+    LookAround,
     Node,
+    NotPlainError,
     Repeat,
-    UnreadableError,
     looks,
 )
 from cutaway.text.grammar.patterns.sets import combine, is_some
@@ -117,7 +117,7 @@ class _State:
     work  a number per node that may still be derived, in all states of an automaton
     """
 
-    def __init__(self, term: Term, behind: Mapping[Look, Term], work: Iterator[int]) -> None:
+    def __init__(self, term: Term, behind: Mapping[LookAround, Term], work: Iterator[int]) -> None:
         self.term, self.behind, self._work = term, behind, work
         self.key = term, tuple(behind.values())
 
@@ -152,12 +152,12 @@ class _State:
                 return any(map(self._may_be_empty, options))
             case Repeat(body, least, _):
                 return least == 0 or self._may_be_empty(body)
-            case Look(True, negated, body):
+            case LookAround(True, negated, body):
                 return self._may_be_empty(body) is not negated
-            case Look():
+            case LookAround():
                 return self._holds(node)
 
-    def _holds(self, look: Look) -> bool:
+    def _holds(self, look: LookAround) -> bool:
         return self._may_end(self.behind[look]) is not look.negated
 
     def _derive(self, term: Term, sets: Sets) -> Term:
@@ -178,7 +178,7 @@ class _State:
         if not nodes or nodes in repeated:
             return _NO_TEXT
         if next(self._work, None) is None:
-            raise UnreadableError("its look-around needs too many states")
+            raise NotPlainError("its look-around needs too many states")
         node, rest = nodes[0], nodes[1:]
         match node:
             case Characters(characters):
@@ -192,11 +192,11 @@ class _State:
                 ways = [(body, fewer, *rest)] if limit != 0 else []
                 ways += [rest] if least == 0 else []
                 repeated |= {nodes}
-            case Look(True, negated, body):
+            case LookAround(True, negated, body):
                 ahead = self._derive_nodes((body, ANYTHING), sets, frozenset())
                 then = self._derive_nodes(rest, sets, repeated)
                 return _all((_other(ahead) if negated else ahead, then))
-            case Look():
+            case LookAround():
                 ways = [rest] if self._holds(node) else []
         return _any(self._derive_nodes(way, sets, repeated) for way in ways)
 
@@ -211,7 +211,7 @@ class _State:
 def _first(node: Node) -> _State:
     behind = [look for look in looks(node) if not look.ahead]
     if any(inner.ahead for look in behind for inner in looks(look.body)):
-        raise UnreadableError("it looks ahead within a look-behind")
+        raise NotPlainError("it looks ahead within a look-behind")
     tracked = {look: _rest((ANYTHING, look.body)) for look in behind}
     return _State(_rest((ANYTHING, node, ANYTHING)), tracked, iter(range(_MOST_WORK)))
 
@@ -244,12 +244,12 @@ Moves = list[list[tuple[Sets, int]]]
 def pattern_of(node: Node) -> str | None:
     """Return a pattern of the whole texts in which a node matches; None if there are none.
 
-    UnreadableError if the automaton or its pattern is too large.
+    NotPlainError if the automaton or its pattern is too large.
     """
     try:
         moves, ends = _explore(_first(node))
     except RecursionError:  # a repetition of what may be empty
-        raise UnreadableError("its look-around needs too many states") from None
+        raise NotPlainError("its look-around needs too many states") from None
     groups = _minimise(moves, ends)
     labels: dict[tuple[int, int], str] = {}
     for group in {*groups}:
@@ -271,7 +271,7 @@ def _explore(first: _State) -> tuple[Moves, set[int]]:
             ways.append((sets, numbers[after.key]))
         moves.append(ways)
         if len(states) > _MOST_STATES:
-            raise UnreadableError("its look-around needs too many states")
+            raise NotPlainError("its look-around needs too many states")
     return moves, {i for i, state in enumerate(states) if state.is_end()}
 
 
@@ -331,7 +331,7 @@ def _eliminate(labels: dict[tuple[int, int], str], first: int, ends: set[int]) -
                 label = labels.get((before, after))
                 labels[before, after] = way if label is None else _either(label, way)
                 if len(labels[before, after]) > _LONGEST:
-                    raise UnreadableError("without look-around it is too long")
+                    raise NotPlainError("without look-around it is too long")
     return labels.get((start, end))
 
 

@@ -21,9 +21,9 @@ from cutaway.text.grammar.patterns.nodes import (
     START,
     Alternatives,
     Concatenation,
-    Look,
+    LookAround,
     Node,
-    UnreadableError,
+    NotPlainError,
     length,
     looks,
     parse,
@@ -69,7 +69,7 @@ Options = tuple[tuple[Plain, ...], ...]
 def without_look_around(pattern: str) -> Options | None:
     """Return patterns that together match the same texts.
 
-    None where the pattern has no look-around. UnreadableError where they would be too many or too
+    None where the pattern has no look-around. NotPlainError where they would be too many or too
     long, or where the pattern has another part that cannot be read.
     """
     try:
@@ -81,7 +81,7 @@ def without_look_around(pattern: str) -> Options | None:
             options = [(node,)]
         conditions = [{*_conditions(parts)} - {_ALWAYS} for parts in options]
         return tuple(tuple(sorted(all_of)) for all_of in conditions if _NEVER not in all_of)
-    except UnreadableError:
+    except NotPlainError:
         if _LOOK_AROUND.search(pattern):
             raise
         return None  # llguidance takes it, or has a reason not to
@@ -124,7 +124,7 @@ def lark_of_pattern(pattern: str) -> str | None:
 def _refusing(name: str, place: str = "") -> Iterator[None]:
     try:
         yield
-    except UnreadableError as error:
+    except NotPlainError as error:
         raise InputError(name, f"{place}: {error}") from None
 
 
@@ -134,7 +134,7 @@ def _lark(options: Options | None) -> str | None:
     if options is None:
         return None
     if not options:
-        raise UnreadableError("no text matches it")
+        raise NotPlainError("no text matches it")
     alternatives = (
         " & ".join(f"/{regex_to_lark(plain.whole(), 'dw')}/" for plain in conditions)
         for conditions in options
@@ -194,9 +194,11 @@ def _conditions(parts: Parts) -> Iterator[Plain]:
 def _condition(parts: Parts) -> Iterator[Plain]:
     """Yield patterns of a condition: a look-around, and how far it is from an end of the text."""
     ahead, behind = parts[-1], parts[0]
-    if isinstance(ahead, Look) and ahead.ahead and not ahead.negated and parts[0] == START:
+    if isinstance(ahead, LookAround) and ahead.ahead and not ahead.negated and parts[0] == START:
         inner = (*parts[:-1], ahead.body)
-    elif isinstance(behind, Look) and not (behind.ahead or behind.negated) and parts[-1] == END:
+    elif (
+        isinstance(behind, LookAround) and not (behind.ahead or behind.negated) and parts[-1] == END
+    ):
         inner = (behind.body, *parts[1:])
     else:
         yield _automaton(parts)
@@ -208,12 +210,12 @@ def _condition(parts: Parts) -> Iterator[Plain]:
         yield _automaton(parts)
 
 
-def _is_bound(parts: Parts, edge: Look) -> bool:
+def _is_bound(parts: Parts, edge: LookAround) -> bool:
     """Return whether nodes match at an end of the text alone, or where they look as far as that."""
     for node in parts:
         if node == edge:
             return True
-        if not isinstance(node, Look):
+        if not isinstance(node, LookAround):
             return False
         if node.ahead is not edge.ahead and not node.negated:
             body = next(_options(node.body))
@@ -222,13 +224,13 @@ def _is_bound(parts: Parts, edge: Look) -> bool:
     return False
 
 
-def _split(parts: Parts, edge: Look) -> tuple[Parts, list[tuple[Look, int]]]:
+def _split(parts: Parts, edge: LookAround) -> tuple[Parts, list[tuple[LookAround, int]]]:
     """Return (nodes without look-arounds at a fixed distance from the first, those with it)."""
     inner: list[Node] = []
-    separate: list[tuple[Look, int]] = []
+    separate: list[tuple[LookAround, int]] = []
     distance: int | None = 0
     for node in parts:
-        if isinstance(node, Look) and distance is not None:
+        if isinstance(node, LookAround) and distance is not None:
             if node != edge or distance:
                 separate.append((node, distance))
         else:

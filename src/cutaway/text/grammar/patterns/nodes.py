@@ -19,7 +19,7 @@ _GROUP = re.compile(r"\(\?(?::|P?<[A-Za-z_]\w*>)|\((?!\?)")
 _LOOK = re.compile(r"\(\?<?[=!]")
 
 
-class UnreadableError(ValueError):
+class NotPlainError(ValueError):
     """A pattern has a part that cannot be written without look-around; the message names it."""
 
 
@@ -54,7 +54,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookAround:
     """A place after which (``ahead``) or before which a node matches; or, ``negated``, does not."""
 
     ahead: bool
@@ -62,18 +62,18 @@ class Look:
     body: "Node"
 
 
-Node = Characters | Concatenation | Alternatives | Repeat | Look
+Node = Characters | Concatenation | Alternatives | Repeat | LookAround
 
 ANY = Characters(r"[\s\S]")
 ANYTHING = Repeat(ANY, 0, None)
-START, END = Look(False, True, ANY), Look(True, True, ANY)
+START, END = LookAround(False, True, ANY), LookAround(True, True, ANY)
 _WORD = Characters(r"\w")
 _BOUNDARY = Alternatives(tuple(
-    Concatenation((Look(False, negated, _WORD), Look(True, not negated, _WORD)))
+    Concatenation((LookAround(False, negated, _WORD), LookAround(True, not negated, _WORD)))
     for negated in (False, True)
 ))  # fmt: skip
 _INSIDE = Alternatives(tuple(
-    Concatenation((Look(False, negated, _WORD), Look(True, negated, _WORD)))
+    Concatenation((LookAround(False, negated, _WORD), LookAround(True, negated, _WORD)))
     for negated in (False, True)
 ))  # fmt: skip
 _PLACES: Mapping[str, Node] = {
@@ -87,13 +87,13 @@ _PLACES: Mapping[str, Node] = {
 
 
 def parse(pattern: str) -> Node:
-    """Read a pattern; UnreadableError for a part that is none of these nodes."""
+    """Read a pattern; NotPlainError for a part that is none of these nodes."""
     if len(pattern) > _LONGEST:
-        raise UnreadableError(f"it looks around, and is longer than {_LONGEST} characters")
+        raise NotPlainError(f"it looks around, and is longer than {_LONGEST} characters")
     reader = _Reader(pattern)
     node = reader.alternatives()
     if reader.at < len(pattern):
-        raise UnreadableError("it closes a group that is not open")
+        raise NotPlainError("it closes a group that is not open")
     return node
 
 
@@ -124,22 +124,22 @@ class _Reader:
         if piece in _PLACES:
             return _PLACES[piece]
         if re.fullmatch(r"\\[1-9k]", piece):
-            raise UnreadableError("it refers back to a group")
+            raise NotPlainError("it refers back to a group")
         return Characters(f"\\{piece}" if piece in "{}]" else piece)
 
     def _group(self) -> Node:
         look = _LOOK.match(self.pattern, self.at)
         opening = look or _GROUP.match(self.pattern, self.at)
         if opening is None:
-            raise UnreadableError("it has flags, or a group that is not known")
+            raise NotPlainError("it has flags, or a group that is not known")
         self.at, self._depth = opening.end(), self._depth + 1
         if self._depth > _DEEPEST:
-            raise UnreadableError("its groups are nested too deep")
+            raise NotPlainError("its groups are nested too deep")
         body = self.alternatives()
         if not self.pattern.startswith(")", self.at):
-            raise UnreadableError("it does not close a group")
+            raise NotPlainError("it does not close a group")
         self.at, self._depth = self.at + 1, self._depth - 1
-        return Look(*_LOOKS[opening[0]], body) if look else body
+        return LookAround(*_LOOKS[opening[0]], body) if look else body
 
     def _repeat(self, node: Node) -> Node:
         while (counts := self._counts()) is not None:
@@ -183,7 +183,7 @@ def _write_part(node: Node) -> str:
     return f"(?:{write(node)})" if isinstance(node, Alternatives) else write(node)
 
 
-def looks(node: Node) -> Iterator[Look]:
+def looks(node: Node) -> Iterator[LookAround]:
     """Yield the look-arounds in a node, also those within others; START and END are such."""
     match node:
         case Concatenation(nodes) | Alternatives(nodes):
@@ -191,7 +191,7 @@ def looks(node: Node) -> Iterator[Look]:
                 yield from looks(inner)
         case Repeat(body, _, _):
             yield from looks(body)
-        case Look(_, _, body):
+        case LookAround(_, _, body):
             yield node
             yield from looks(body)
 
@@ -201,7 +201,7 @@ def length(node: Node) -> int | None:
     match node:
         case Characters():
             return 1
-        case Look():
+        case LookAround():
             return 0
         case Concatenation(parts):
             lengths = [length(part) for part in parts]
