@@ -25,7 +25,7 @@ def test_one_lesson_is_written_without_an_index(tmp_path):
 
 def test_a_misspelt_lesson_is_refused_before_any_is_written(tmp_path, capsys):
     assert main(["lessons", str(tmp_path / "out"), "canvas", "canvass"]) == 2
-    assert "LESSON must be one of temperature, " in capsys.readouterr().err
+    assert "LESSON must be one of by-hand, " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

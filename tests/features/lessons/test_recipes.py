@@ -55,7 +55,7 @@ def test_an_archive_has_the_same_bytes_each_time():
 
 
 def test_an_unknown_lesson_is_named():
-    with pytest.raises(InputError, match="lesson must be one of temperature, stages"):
+    with pytest.raises(InputError, match="lesson must be one of by-hand, softmax"):
         read("luck")
     with pytest.raises(InputError, match="not 'luck'"):
         recipe("luck")

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 
 LESSONS: Mapping[str, str] = MappingProxyType(
     {
+        "by-hand": "loop.five_steps",
+        "softmax": "loop.softmax",
         "temperature": "choice.temperature",
         "stages": "choice.stages",
         "snowball": "choice.snowball",
         "why-it-stopped": "form.why_it_stopped",
+        "endings": "loop.endings",
+        "cost": "loop.cost",
         "induction": "model.induction",
         "intervention": "model.intervention",
         "tool-call": "form.tool_call",
+        "structured-output": "ways.structured_output",
         "canvas": "model.canvas",
+        "three-other-ways": "ways.three_other_ways",
         "speculation": "model.speculation",
         "quantisations": "model.quantisations",
     }
