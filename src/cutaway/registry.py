@@ -18,12 +18,12 @@ GROUP = "cutaway.features"
 class Command(NamedTuple):
     """A command of the command line: its help, and its module.
 
-    rare: whether ``cutaway -h`` shows only its name
+    topic: the topic under which ``cutaway -h`` names it, and only --help explains it; "": -h does
     """
 
     help: str
     module: str
-    rare: bool = False
+    topic: str = ""
 
 
 class Feature(NamedTuple):
@@ -40,8 +40,8 @@ class Feature(NamedTuple):
     endpoints: tuple[str, ...] = ()
 
 
-def _rare(help: str, module: str) -> Command:
-    return Command(help, f"{GROUP}.{module}", rare=True)
+def _topical(topic: str, help: str, module: str) -> Command:
+    return Command(help, f"{GROUP}.{module}", topic)
 
 
 def _command(help: str, module: str) -> Command:
@@ -82,7 +82,7 @@ BUILT_IN: Mapping[str, Feature] = {
                 "leave out each part of the text before a step, and show what changes",
                 "inside.ablate_command",
             ),
-            "near": _rare("show why two texts are near", "inside.near_command"),
+            "near": _topical("vectors", "show why two texts are near", "inside.near_command"),
         },
         (f"{GROUP}.inside.endpoints",),
     ),
@@ -91,53 +91,71 @@ BUILT_IN: Mapping[str, Feature] = {
         (f"{GROUP}.lessons.endpoints",),
     ),
     "practice": Feature(
-        {"practice": _rare("do a sampling step by hand", "practice.command")},
+        {"practice": _topical("exercises", "do a sampling step by hand", "practice.command")},
         (f"{GROUP}.practice.endpoints",),
     ),
     "experiments": Feature(
         {
-            "snowball": _rare(
-                "measure what one wrong token changes", "experiments.snowball_command"
+            "snowball": _topical(
+                "experiments",
+                "measure what one wrong token changes",
+                "experiments.snowball_command",
             ),
-            "exposure": _rare(
-                "compare a human text with the model's own", "experiments.exposure_command"
+            "exposure": _topical(
+                "experiments",
+                "compare a human text with the model's own",
+                "experiments.exposure_command",
             ),
-            "compare": _rare(
-                "run one prompt under several settings", "experiments.compare_command"
+            "compare": _topical(
+                "experiments",
+                "run one prompt under several settings",
+                "experiments.compare_command",
             ),
-            "repair": _rare(
-                "measure whether a rule takes mistakes back", "experiments.repair_command"
+            "repair": _topical(
+                "experiments",
+                "measure whether a rule takes mistakes back",
+                "experiments.repair_command",
             ),
         }
     ),
     "measure": Feature(
         {
             "bench": _command("measure speed beside the machine's limit", "measure.bench_command"),
-            "verify": _command(
-                "check that logits are bit-identical in any batch", "measure.verify_command"
+            "verify": _topical(
+                "evidence",
+                "check that logits are bit-identical in any batch",
+                "measure.verify_command",
             ),
-            "imatrix": _rare(
-                "collect what quantising should keep exact", "measure.imatrix_command"
+            "imatrix": _topical(
+                "quality", "collect what quantising should keep exact", "measure.imatrix_command"
             ),
-            "doctor": _rare(
-                "measure what quantisation costs on your text", "measure.doctor_command"
+            "doctor": _topical(
+                "quality", "measure what quantisation costs on your text", "measure.doctor_command"
             ),
-            "ab": _rare("compare two ways to answer, with the same luck", "measure.ab_command"),
+            "ab": _topical(
+                "quality", "compare two ways to answer, with the same luck", "measure.ab_command"
+            ),
         }
     ),
     "evidence": Feature(
         {
-            "oracle": _rare(
-                "hold another engine's answers against the model", "evidence.oracle_command"
+            "oracle": _topical(
+                "evidence",
+                "hold another engine's answers against the model",
+                "evidence.oracle_command",
             ),
-            "audit": _rare(
-                "find out whether a text was drawn by a seed's luck", "evidence.audit_command"
+            "audit": _topical(
+                "evidence",
+                "find out whether a text was drawn by a seed's luck",
+                "evidence.audit_command",
             ),
-            "conform": _rare(
-                "compare a server's answers that should be equal", "evidence.conform_command"
+            "conform": _topical(
+                "evidence",
+                "compare a server's answers that should be equal",
+                "evidence.conform_command",
             ),
-            "receipt": _rare(
-                "sign a run, and check what others signed", "evidence.receipt_command"
+            "receipt": _topical(
+                "evidence", "sign a run, and check what others signed", "evidence.receipt_command"
             ),
         },
         (f"{GROUP}.evidence.endpoints",),

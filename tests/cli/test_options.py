@@ -87,7 +87,11 @@ def test_groups_are_named_where_one_is_unknown(capsys):
             ["generate", "x", "--json-compact"],
             "--json-compact says how JSON is written: give --json-schema, too",
         ),
-        (["generate", "x", "--chain", "top-k"], "--chain: no stage is called 'top-k'; logit_bias,"),
+        (
+            ["generate", "x", "--chain", "top-k"],
+            "--chain: no stage is called 'top-k'; did you mean 'top_k'?",
+        ),
+        (["generate", "x", "--chain", "heat"], "--chain: no stage is called 'heat'; logit_bias,"),
         (["snowball", "x", "--at=-3"], "--at must be"),
         (["generate", "x", "--stop", ""], "--stop must not hold an empty string"),
         (["generate", "x", "--logit-bias", "5=200"], "--logit-bias must be between -100"),

@@ -240,9 +240,7 @@ class SamplingParams:
             raise InputError("chain", f" must be a list of stage names, not {shown(chain)}")
         for n, name in enumerate(names):
             if name not in STAGES:
-                raise InputError(
-                    "chain", f": no stage is called {shown(name)}; {', '.join(STAGES)} are"
-                )
+                raise InputError("chain", f": no stage is called {shown(name)}; {_close(name)}")
             if name in names[:n]:
                 raise InputError("chain", f" has {name!r} twice: name each stage once")
         self._store("chain", tuple(names))
@@ -270,3 +268,11 @@ PARAMS: Mapping[str, Param] = {
     f.name: f.metadata["param"] for f in fields(SamplingParams) if "param" in f.metadata
 }
 """The settings that are one number, by name."""
+
+
+def _close(name: str) -> str:
+    """Return the stage that a wrong name may mean, or all stages."""
+    from difflib import get_close_matches  # not at every start
+
+    close = get_close_matches(name.lower(), STAGES, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"{', '.join(STAGES)} are"

@@ -199,11 +199,16 @@ def _run(prog: str, command: Command, argv: list[str]) -> int:
 
 
 def _listing(commands: Mapping[str, Command], *, whole: bool) -> str:
-    rare = [name for name, command in commands.items() if command.rare and not whole]
-    lines = [f"  {name:<10} {row.help}" for name, row in commands.items() if name not in rare]
-    if rare:
-        also = f"also: {', '.join(rare)}; --help says what each does"
-        lines += wrap(also, 80, initial_indent="  ", subsequent_indent="  ")
+    topics: dict[str, list[str]] = {}
+    lines = []
+    for name, command in commands.items():
+        if command.topic and not whole:
+            topics.setdefault(command.topic, []).append(name)
+        else:
+            lines.append(f"  {name:<10} {command.help}")
+    if topics:
+        text = "; ".join(f"{topic} ({', '.join(names)})" for topic, names in topics.items())
+        lines += wrap(f"see --help: {text}", 80, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)
 
 
