@@ -138,7 +138,7 @@ OFFERED = [  # what is typed, some of what is offered, what is not
         {words[-1] for words in command_words() if words[0] == "trace"} - {"trace"},
         {"generate"},
     ),
-    ("trace pl", {"play"}, {"price"}),
+    ("trace pl", {"play"}, {"parallel-loss"}),
     ("trace play --", {"--help"}, {"--temperature"}),
     ("generate --top-", {"--top-k", "--top-p", "--top-n-sigma"}, {"--temperature"}),
     ("serve --log ", {"off", "human", "json"}, {"generate"}),

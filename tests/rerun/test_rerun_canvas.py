@@ -227,7 +227,7 @@ def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
         tmp_path / "all.gguf",
         metadata=ATTENTION["bidirectional"] | {"tokenizer.ggml.mask_token_id": MASK},
     )
-    command = ["trace", "price", str(tmp_path / "t"), "-m", str(file)]
+    command = ["trace", "parallel-loss", str(tmp_path / "t"), "-m", str(file)]
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found.to_dict()
     assert main(command) == 0

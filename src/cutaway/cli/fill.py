@@ -95,7 +95,8 @@ def _report(answer: "Filled", style: Style) -> list[str]:
         lines += ["together", *table(rows), ""]
     if answer.covered is not None:
         lines.append(
-            f"by Bayes' rule, among candidates that are {answer.covered:.1%} of what may follow"
+            "exact by Bayes' rule among candidates that hold "
+            f"{answer.covered:.1%} of the probability"
         )
     return lines if lines[-1] else lines[:-1]
 

@@ -52,7 +52,7 @@ _OTHER_NAMES = {
     "run": "generate", "score": "perplexity", "server": "serve", "show": "models show",
     "tokenise": "tokenize", "web": "serve",
     **{verb: f"trace {verb}" for verb in (
-        "ablate", "branch", "diff", "inside", "logits", "play", "price", "replay",
+        "ablate", "branch", "diff", "inside", "logits", "parallel-loss", "play", "replay",
         "rescore", "why",
     )},
 }  # fmt: skip

@@ -47,7 +47,10 @@ def test_the_last_line_is_the_proof(run, look, said, more):
 def test_the_whole_step(run, look, said):
     out, found = said(*run), look.logit_attribution()
     assert out.startswith(f"step {STEP}: ")
-    assert f"its logit is {found.total:+.3f} over" in out
+    assert (
+        f"its logit is {abs(found.total):.3f} {'below' if found.total < 0 else 'above'} that of"
+        in out
+    )
     assert re.search(rf"^together +{re.escape(f'{found.total:+.3f}')}$", out, re.MULTILINE)
     for words in ("Attention is not effect", "Attribution is not the effect", "until they settle"):
         assert words in out

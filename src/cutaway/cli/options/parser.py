@@ -159,7 +159,9 @@ def commands_of(
     within: the words before the commands; with_plugins: include other packages' features
     CutawayError if two commands have one name.
     """
-    core_commands = {name: Command(help, f"{package}.{name}") for name, help in helps.items()}
+    core_commands = {
+        name: Command(help, f"{package}.{name.replace('-', '_')}") for name, help in helps.items()
+    }
     feature_commands = registry.commands(*within, with_installed=with_plugins)
     if twice := min(core_commands.keys() & feature_commands.keys(), default=""):
         raise CutawayError(f"a feature adds {twice!r}, which is a command already; uninstall it")

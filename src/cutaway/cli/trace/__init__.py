@@ -9,11 +9,12 @@ VERBS = {
     "replay": "run a trace again, and check that every bit is the same",
     "logits": "compute the full logits of every step again, into a file",
     "rescore": "score a recorded text under another model or other settings",
-    "price": "measure what revealing a canvas's cells together cost",
+    "parallel-loss": "measure what a canvas lost by cells that one pass revealed together",
     "branch": "change one token of a run, and continue from there",
 }
 """The core's verbs: name -> help; the module is cutaway.cli.trace.VERB."""
 
+_EARLIER_NAMES = {"without": "ablate", "price": "parallel-loss"}
 _EXAMPLES = """
 examples:
   cutaway generate "The sky is" --trace run.jsonl
@@ -30,7 +31,7 @@ play, why, diff and export need only the file; the others also need the model.
 
 def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
-    if argv[:1] == ["without"]:  # its earlier name
-        argv = ["ablate", *argv[1:]]
+    if argv and argv[0] in _EARLIER_NAMES:
+        argv = [_EARLIER_NAMES[argv[0]], *argv[1:]]
     parser = Parser("cutaway trace", "Look at a recorded run.")
     return run_command(parser, "verb", __name__, VERBS, argv, examples=_EXAMPLES)

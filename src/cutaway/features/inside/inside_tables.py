@@ -33,10 +33,11 @@ def describe_step(
 ) -> list[str]:
     """Describe the whole step: attention, logit attribution and the lens."""
     token, rival = quote(name(attribution.token)), quote(name(attribution.rival))
+    side = "below" if attribution.total < 0 else "above"
     return [
         f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}; its logit is "
-        f"{attribution.total:+.3f} over {rival}; it read {len(look.token_ids)} tokens, "
-        f"{look.kv_bytes / 1e6:.2f} MB of keys and values",
+        f"{abs(attribution.total):.3f} {side} that of {rival}; it read {len(look.token_ids)} "
+        f"tokens, {look.kv_bytes / 1e6:.2f} MB of keys and values",
         *([] if look.is_as_run else ["This is the reference's float32, and not what ran."]),
         "",
         *_describe_attention(look, attribution, name),

@@ -1,4 +1,4 @@
-"""``cutaway trace price``: how many bits it costs to reveal the cells of each pass together."""
+"""``cutaway trace parallel-loss``: the bits lost by revealing the cells of each pass together."""
 
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 _COLUMNS = """
   together  surprise in bits of the tokens as they were drawn, each without knowing the others
   apart     the same, one after the other: each given those before it
-  price     apart minus together: above 0 where the tokens do not fit together
+  loss      apart minus together: above 0 where the tokens do not fit together
   bound     sum of the cells' entropies without the largest: the most that drawing together can
             cost, on average, over drawing one after the other
 """.strip("\n")
 EPILOG = f"""
 examples:
   cutaway denoise -m path/to/llada "The sky is" --steps 8 --trace canvas.jsonl
-  cutaway trace price canvas.jsonl -m path/to/llada
+  cutaway trace parallel-loss canvas.jsonl -m path/to/llada
 
 {_COLUMNS}
 """
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of ``cutaway trace price``."""
+    """Add the arguments of ``cutaway trace parallel-loss``."""
     parser.add_argument("file", metavar="FILE", help="a trace of a canvas")
     arguments.add_loading_arguments(parser)
     arguments.add_report_arguments(parser)
 
 
 def run(args: Namespace) -> int:
-    """Measure the price, and print a line per pass."""
+    """Measure the loss, and print a line per pass."""
     trace = Trace.read(args.file)
     llm = console.load(args)
     from cutaway.rerun import price_of_trace
@@ -47,7 +47,7 @@ def run(args: Namespace) -> int:
 
 
 def _report(price: "Price") -> list[str]:
-    head = ("pass", "cells", "together", "   apart", "   price", "   bound")
+    head = ("pass", "cells", "together", "   apart", "    loss", "   bound")
     rows = [
         (
             f"{p.index:4d}", f"{p.cells:5d}", f"{p.together:8.2f}", f"{p.apart:8.2f}",
