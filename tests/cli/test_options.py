@@ -293,7 +293,9 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
             found = document["speculation"]
             assert found["accepted"] > 0
             counts = f"{found['accepted']} of {found['proposed']}"
-            assert f" · {counts} draft tokens accepted · " in error
+            assert (
+                f" in {60 - found['accepted']} steps · {counts} draft tokens accepted · " in error
+            )
 
 
 @pytest.mark.parametrize(

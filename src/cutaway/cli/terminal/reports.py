@@ -128,12 +128,14 @@ class Totals:
     def words(self) -> list[str]:
         """Return the sums in words; leave out cached and draft tokens if there are none."""
         cached = f" ({self.cached} cached)" if self.cached else ""
-        parts = [f"{self.prompt} tokens in{cached}, {self.output} out"]
-        return (
-            [*parts, f"{self.accepted} of {self.drafted} draft tokens accepted"]
-            if self.drafted
-            else parts
-        )
+        tokens = f"{self.prompt} tokens in{cached}, {self.output} out"
+        if not self.drafted:
+            return [tokens]
+        steps = self.output - self.accepted  # each accepted token saved one
+        return [
+            f"{tokens} in {steps} steps",
+            f"{self.accepted} of {self.drafted} draft tokens accepted",
+        ]
 
     def line(self, parts: list[str], price: Price | None) -> str:
         """Return a line of statistics: the tokens, ``parts``, and the cost if there is a price."""
