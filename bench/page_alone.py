@@ -30,6 +30,7 @@ from time import perf_counter, sleep
 from typing import Any
 
 from cutaway import LLM
+from cutaway.features.page.cores import page_cores
 from cutaway.features.page.folder import write_page_folder
 from page_frames import browser
 from script import parser_of
@@ -179,7 +180,8 @@ def main() -> None:
     cut = llm.tokenizer.encode("The sky is wide and " * 40)[:TOKENS]
     prompt = llm.tokenizer.decode(cut)
     with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
-        write_page_folder(llm.model, folder := Path(temporary) / "page", context=512)
+        folder = Path(temporary) / "page"
+        write_page_folder(llm.model, folder, context=512, cores=page_cores())
         with hosted(folder) as plain, hosted(folder, isolated=True) as isolated:
             pages = {
                 "page, one thread": Tab(chromium, plain, LOAD, RUN),

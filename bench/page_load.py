@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from cutaway import LLM
+from cutaway.features.page.cores import page_cores
 from cutaway.features.page.folder import write_page_folder
 from page_alone import hosted
 from page_frames import browser, served
@@ -117,7 +118,8 @@ def main() -> None:
     model = args.model or "toy-writer"
     llm = LLM(model, progress=False)
     with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
-        write_page_folder(llm.model, folder := Path(temporary) / "page", context=512)
+        folder = Path(temporary) / "page"
+        write_page_folder(llm.model, folder, context=512, cores=page_cores())
         with served(Path(model)) as url, hosted(folder) as alone:
             found = {
                 "served": measure(chromium, url, None),

@@ -190,7 +190,7 @@ def page() -> str:
     if not (folders := page_folders()):
         return (
             "This build of the site has no such page: what it runs was not compiled "
-            "(`native/web/build.sh src/cutaway/trace/web/cores`)."
+            "(`pip install ziglang`, then `make docs`)."
         )
     links = (
         f'<li><a href="{name}/index.html">Open the page with {_PAGES[name].title}</a> '

@@ -73,6 +73,8 @@ def _is_prompt(prompt: Any) -> bool:
 Message = Mapping[str, Any]
 DRY_BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
 MOST_BREAKERS = 4096  # bytes of all breakers, the same limit as for bad_words
+MOST_STOPS = 64  # of a request over HTTP, or of a page
+MOST_OF_STOPS = 4096  # characters of all stop strings: each text builds automata from them
 
 
 class BaseLLM:

@@ -27,6 +27,7 @@ from cutaway.api.client_queue import CLIENT, ClientQueue
 from cutaway.base.checks import current_names
 from cutaway.base.strict_json import parse
 from cutaway.errors import InputError
+from cutaway.requests.base import MOST_OF_STOPS, MOST_STOPS
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.http.refusals import problem
@@ -34,8 +35,6 @@ from cutaway.server.http.refusals import problem
 Unsupported = Mapping[str, tuple[tuple[Any, ...], str]]
 """A field of other servers -> the values that are ignored, and the error for other values."""
 
-MOST_STOPS = 64
-MOST_OF_STOPS = 4096  # characters of all stop strings: each text builds automata from them
 _NULL = {"type": "null"}
 
 

@@ -35,11 +35,14 @@ def run(args: Namespace) -> int:
     from cutaway.api.llm import LLM
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
-    from cutaway.features.page.folder import write_page_folder
+    from cutaway.features.page.cores import page_cores
+    from cutaway.features.page.folder import check_causal, write_page_folder
 
     if args.out.exists():
         raise InputError(f"{args.out} exists already: name a new folder, or delete it")
     model = LoadedModel.open(args.model, Setup(context=args.context), weights=False)
+    check_causal(model)
+    cores = page_cores()
     with model.open_file() as file:
         size = sum(info.nbytes for info in file.tensors.values())
     context = args.context or min(model.context, _CONTEXT)
@@ -53,8 +56,9 @@ def run(args: Namespace) -> int:
             return LLM(model.path, context=context)
 
         missing = write_page_folder(
-            model, args.out, context=context, run=load_for_exercises, on_progress=bar.update
-        )
+            model, args.out, context=context, cores=cores, run=load_for_exercises,
+            on_progress=bar.update,
+        )  # fmt: skip
     for sentence in missing:
         say(sentence)
     total = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())

@@ -47,7 +47,6 @@ from cutaway.trace.web.bundle import ALONE, Files, page_files
 
 T = TypeVar("T")
 WEB = files("cutaway.trace.web")
-CORES = WEB / "cores"
 PART = 8 << 20
 """The most bytes of one file of weights; browsers and hosts store files of this size."""
 _WEIGHTS = "weights-"
@@ -64,38 +63,37 @@ _POLICY = (
 )
 
 
-def write_page_folder(
-    model: LoadedModel,
-    out: Path,
-    *,
-    context: int,
-    cores: Path | None = None,
-    run: Callable[[], LLM] | None = None,
-    on_progress: Callable[[int], None] = lambda _done: None,
-) -> list[str]:
-    """Write the page, its core, the model's plan, weights and tokenizer; say what is missing.
-
-    out: a folder that does not exist. cores: a folder of compiled cores; None: the package's. run:
-    loads the model, for exercises on its runs; None: the page has only exercises on samples.
-    InputError if a page cannot run the model yet, or the package has no cores.
-    """
+def check_causal(model: LoadedModel) -> None:
+    """Raise InputError unless the model writes from left to right, as a page does."""
     if not model.config.is_causal:
         raise InputError(
             f"{model.name} does not write from left to right, which is all that a page without a "
             "server does: use cutaway serve"
         )
-    core_folder = cores or CORES
-    if not core_folder.is_dir():
-        raise InputError(
-            "this cutaway was built without the page's cores: pip install ziglang, and in a clone "
-            "native/web/build.sh src/cutaway/trace/web/cores"
-        )
+
+
+def write_page_folder(
+    model: LoadedModel,
+    out: Path,
+    *,
+    context: int,
+    cores: Path,
+    run: Callable[[], LLM] | None = None,
+    on_progress: Callable[[int], None] = lambda _done: None,
+) -> list[str]:
+    """Write the page, its core, the model's plan, weights and tokenizer; say what is missing.
+
+    out: a folder that does not exist. cores: a folder of compiled cores. run: loads the model, for
+    exercises on its runs; None: the page has only exercises on samples. InputError if a page cannot
+    run the model yet.
+    """
+    check_causal(model)
     try:
         out.mkdir(parents=True)
     except OSError as error:
         raise InputError(f"{out} cannot be made a folder: {error.strerror}") from error
     try:
-        return _write_all(model, out, context, core_folder, run=run, on_progress=on_progress)
+        return _write_all(model, out, context, cores, run=run, on_progress=on_progress)
     except BaseException:  # also on Ctrl-C: half a page is useless
         shutil.rmtree(out)
         raise
@@ -105,7 +103,7 @@ def _write_all(
     model: LoadedModel,
     out: Path,
     context: int,
-    cores: Any,
+    cores: Path,
     *,
     run: Callable[[], LLM] | None,
     on_progress: Callable[[int], None],

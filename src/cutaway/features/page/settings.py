@@ -5,12 +5,11 @@ Knows which settings the page's own loop has, and where the package checks each;
 
 from typing import Any
 
-from cutaway.requests.base import DRY_BREAKERS, MOST_BREAKERS
+from cutaway.requests.base import DRY_BREAKERS, MOST_BREAKERS, MOST_OF_STOPS, MOST_STOPS
 from cutaway.requests.keywords import KEYWORDS, fields_at
 from cutaway.sampling import PARAMS, PRESETS, STAGES
 from cutaway.sampling.observe import MAX_TOP
 from cutaway.sampling.params import MAX_BIAS
-from cutaway.server.body import MOST_OF_STOPS, MOST_STOPS
 
 _LOOP: dict[str, dict[str, Any]] = {
     "max_tokens": {"low": 0, "high": None, "range": "0 or more"},
