@@ -164,10 +164,13 @@ constexpr size_t panel_bytes(Format f, int cols) {
 // One activation row's quant block: what every matmul reads, in one cache line.
 struct alignas(64) ActBlock {
   int8_t q[kQuant];
-  float d;               // x = d · q
-  float d_sum[3];        // d · Σq over the whole, the first and the second half
-  int32_t minus_sum[3];  // -Σq over the same
-  int32_t unused;
+  float d;            // x = d · q
+  float d_sum[3];     // d · Σq over the whole, the first and the second half
+  int32_t minus_sum;  // -Σq over the whole
+  union {             // a tier's kernels read what its `quantise` wrote
+    int32_t minus_half[2];   // -Σq over the first and the second half
+    int32_t minus_pairs[3];  // AVX2: over the whole and those, of k 0 and 1 of every four, and, 16 bits higher, of k 2 and 3
+  };
 };
 static_assert(sizeof(ActBlock) == 64);
 

@@ -31,7 +31,7 @@ template <Format f, int tile = 0> constexpr void fill(Kernels& k) {
 
 constexpr Kernels make() {
   Kernels k{};
-  k.name = CUTAWAY_TIER_NAME, k.tiles_from = 32;
+  k.name = CUTAWAY_TIER_NAME, k.tiles_from = kUnpacksAll ? 16 : 32;
   fill<(Format)0>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.conv = conv;
   k.unit = unit, k.keep_and_learn = keep_and_learn, k.delta = delta;

@@ -1,7 +1,7 @@
 // AVX2 with FMA and F16C: each vector is two registers. With CUTAWAY_AVXVNNI, its dot product too; a test
 // defines CUTAWAY_EVEX, to run that on machines that have it in AVX-512's encoding alone.
 #pragma once
-#include <immintrin.h>
+#include "x86.h"
 
 namespace cutaway::CUTAWAY_TIER {
 
@@ -125,6 +125,11 @@ INLINE I splat_i(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)
 template <int N> INLINE I shl_i(I v) {
   return {_mm256_slli_epi32(v.a, N), _mm256_slli_epi32(v.b, N)};
 }
+INLINE __m256i splat_32(const void* p) {
+  int32_t x;
+  memcpy(&x, p, 4);
+  return _mm256_set1_epi32(x);
+}
 INLINE F to_float(I v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
 INLINE I to_int(F v) { return {_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)}; }
 INLINE __m256 pow2_8(__m256i n) {
@@ -134,6 +139,9 @@ INLINE F pow2(I n) { return {pow2_8(n.a), pow2_8(n.b)}; }
 
 INLINE W load_w(const uint8_t* p) {
   return {_mm256_loadu_si256((const __m256i*)p), _mm256_loadu_si256((const __m256i*)(p + 32))};
+}
+INLINE void store_w(uint8_t* p, W w) {  // GCC 12 takes twice as long with a memcpy
+  _mm256_storeu_si256((__m256i*)p, w.a), _mm256_storeu_si256((__m256i*)(p + 32), w.b);
 }
 template <int from, int count, int to> INLINE __m256i field_32(__m256i v) {
   if constexpr (from > to) v = _mm256_srli_epi16(v, from - to);
@@ -148,14 +156,8 @@ INLINE W lookup(W index, const uint8_t* table) {
   const __m256i twice = _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i*)table));
   return {_mm256_shuffle_epi8(twice, index.a), _mm256_shuffle_epi8(twice, index.b)};
 }
-INLINE __m256i four_each(const int8_t* x) {
-  int32_t four;
-  memcpy(&four, x, 4);
-  return _mm256_set1_epi32(four);
-}
 
 #ifdef CUTAWAY_AVXVNNI
-
 INLINE __m256i dot_32(__m256i acc, __m256i w, __m256i x) {
 #ifdef CUTAWAY_EVEX
   return _mm256_dpbusd_epi32(acc, w, x);
@@ -163,46 +165,14 @@ INLINE __m256i dot_32(__m256i acc, __m256i w, __m256i x) {
   return _mm256_dpbusd_avx_epi32(acc, w, x);
 #endif
 }
-template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
-  UNROLL(4)
-  for (int i = 0; i < 4; i++) {
-    const __m256i v = four_each(x + 4 * i);
-    acc = {dot_32(acc.a, w[i].a, v), dot_32(acc.b, w[i].b, v)};
-  }
-  return acc;
-}
 INLINE I offset_full(int32_t minus_sum) { return shl_i<7>(splat_i(minus_sum)); }
-
 #else
-
-// maddubs adds pairs in 16 bits, where four such sums of 5-bit codes have room (4 · 2·31·127), two of
-// 6-bit codes (2 · 2·63·127), one of 7-bit codes, and one of 8-bit codes if these are signed (2·128·127).
-INLINE __m256i pairs_signed(__m256i w, __m256i x) {
-  const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8((char)0x80));  // w - 128
-  return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
-}
-template <int bits> INLINE __m256i pairs(__m256i w, __m256i x) {
-  return bits == 8 ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x);
-}
-INLINE __m256i add_pairs(__m256i acc, __m256i sums) {
-  return _mm256_add_epi32(acc, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
-}
-template <int bits> INLINE I dot16(I acc, const W* w, const int8_t* x) {
-  constexpr int at_once = bits > 6 ? 1 : bits == 6 ? 2 : 4;
-  UNROLL(4)
-  for (int i = 0; i < 4; i += at_once) {
-    __m256i v = four_each(x + 4 * i), a = pairs<bits>(w[i].a, v), b = pairs<bits>(w[i].b, v);
-    UNROLL(4)
-    for (int j = i + 1; j < i + at_once; j++) {
-      v = four_each(x + 4 * j);
-      a = _mm256_add_epi16(a, pairs<bits>(w[j].a, v)), b = _mm256_add_epi16(b, pairs<bits>(w[j].b, v));
-    }
-    acc = {add_pairs(acc.a, a), add_pairs(acc.b, b)};
-  }
-  return acc;
-}
 INLINE I offset_full(int32_t) { return splat_i(0); }
-
+#define CUTAWAY_START_OF_HALF
+template <int N> INLINE I start_of_half(const ActBlock& x, int half) {
+  const __m256i sum = _mm256_madd_epi16(splat_32(&x.minus_pairs[1 + half]), _mm256_set1_epi16(1 << N));
+  return {sum, sum};
+}
 #endif
 
 }  // namespace cutaway::CUTAWAY_TIER

@@ -1,6 +1,6 @@
 // AVX-512 with VNNI: each vector is one register.
 #pragma once
-#include <immintrin.h>
+#include "x86.h"
 
 namespace cutaway::CUTAWAY_TIER {
 
@@ -94,6 +94,7 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { return _mm512_loadu_si512(p); }
+INLINE void store_w(uint8_t* p, W w) { _mm512_storeu_si512(p, w); }
 // Bits from … from + count - 1 of each byte, moved to bit `to`; the rest is 0.
 template <int from, int count, int to> INLINE W field(W v) {
   if constexpr (from > to) v = _mm512_srli_epi16(v, from - to);

@@ -111,6 +111,7 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { W r; memcpy(r.v, p, 64); return r; }
+INLINE void store_w(uint8_t* p, W w) { memcpy(p, w.v, 64); }
 template <int from, int count, int to> INLINE W field(W w) {
   BYTES w.v[i] = (uint8_t)((w.v[i] >> from & ((1 << count) - 1)) << to);
   return w;

@@ -125,6 +125,7 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { W r; EACH r.v[i] = vld1q_u8(p + 16 * i); return r; }
+INLINE void store_w(uint8_t* p, W w) { EACH vst1q_u8(p + 16 * i, w.v[i]); }
 template <int from, int count, int to> INLINE W field(W w) {
   EACH {
     if constexpr (from > to) w.v[i] = vshrq_n_u8(w.v[i], from - to);

@@ -8,8 +8,9 @@
 //
 // A tier defines: kVectors, how many of F the registers hold | load store set1 | add sub mul div fma
 // fma_at (a factor in memory) max min select_lt sum16 max16 | load_half splat_half store_half load_bf16
-// load_i8 load_u8 load_u4 load_u1 load_e8m0 load_e4m3 load_fp8 from_table store_i8 | splat_i shl_i to_float to_int pow2 | load_w
-// field or_w lookup dot16 offset_full | dot16_rows, where it has something better than dot16 of each row
+// load_i8 load_u8 load_u4 load_u1 load_e8m0 load_e4m3 load_fp8 from_table store_i8 | splat_i
+// shl_i to_float to_int pow2 | load_w store_w field or_w lookup dot16 offset_full | dot16_rows, where it has something
+// better than dot16 of each row; of AVX2, see linear_avx2.inc
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -46,6 +47,20 @@ template <int bits, int R> INLINE void dot16_rows(I* dot, const W* w, const int8
   UNROLL(8)
   for (int r = 0; r < R; r++) dot[r] = dot16<bits>(dot[r], w, x + r * apart);
 }
+#endif
+
+#if !defined(CUTAWAY_STORE_SUMS)
+// What follows the bytes of a quant block of activations: `whole` is their sum, and `first` the first half of them.
+INLINE void store_sums(float d, float whole, F first, ActBlock* x) {
+  const float half = sum16(first);  // exact in any order
+  const int32_t sums[3] = {(int32_t)whole, (int32_t)half, (int32_t)whole - (int32_t)half};
+  for (int i = 0; i < 3; i++) x->d_sum[i] = d * (float)sums[i];
+  x->d = d, x->minus_sum = -sums[0], x->minus_half[0] = -sums[1], x->minus_half[1] = -sums[2];
+}
+#endif
+#if !defined(CUTAWAY_START_OF_HALF)
+// Minus 2^N times the sum of a half.
+template <int N> INLINE I start_of_half(const ActBlock& x, int half) { return shl_i<N>(splat_i(x.minus_half[half])); }
 #endif
 
 // Nearest integer, ties to even, of |x| < 2^22: the sum leaves no room for a fraction.

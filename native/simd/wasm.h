@@ -207,6 +207,7 @@ INLINE F pow2(I n) {
 }
 
 INLINE W load_w(const uint8_t* p) { W r; EACH r.v[i] = wasm_v128_load(p + 16 * i); return r; }
+INLINE void store_w(uint8_t* p, W w) { EACH wasm_v128_store(p + 16 * i, w.v[i]); }
 template <int from, int count, int to> INLINE W field(W w) {
   EACH {  // there are shifts of 16 bits only; what crosses into a neighbour is masked out
     if constexpr (from > to) w.v[i] = wasm_u16x8_shr(w.v[i], from - to);

@@ -109,7 +109,7 @@ def test_extreme_codes_do_not_saturate(name, tier):
         set_scales(name, raw, d=1, m=1, dmin=1)
         weights = dequantize(FORMATS[name], raw).reshape(ROWS, cols).astype(np.float64)
         for value in (127, -127):
-            x = np.full((3, cols), value, np.float32)
+            x = np.full((63, cols), value, np.float32)  # tiles of every height
             expected, size = x @ weights.T, np.abs(x) @ np.abs(weights).T + 1
             assert (np.abs(linear(tier, name, raw, ROWS, x) - expected) / size).max() < 1e-6
 
