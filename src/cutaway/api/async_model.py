@@ -32,6 +32,7 @@ from cutaway.requests.generation import Generation, Generations, NoReader
 from cutaway.requests.keywords import DenoiseOptions, RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.prefill import PrefillTask, QueuedLLM, prefill_async
+from cutaway.requests.shown_step import ShownStep
 from cutaway.requests.signatures import names_keywords
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compile_sandbox import CompileSandbox
@@ -217,7 +218,7 @@ class AsyncModel(Forwarding):
             while events := await generations.read():
                 for arrival in events:
                     if isinstance(arrival.event, Step):
-                        yield arrival.event
+                        yield ShownStep.with_names(arrival.event, self.tokenizer)
 
     @names_keywords(RequestOptions)
     async def chat(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from math import fsum, sqrt
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 _ROWS = 32  # rows whose cosines with all others are made at once, in a processor's cache
+
+
+_MOST_DISPLAYED = 12
+"""How many texts a notebook shows."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,28 @@ class Embeddings:
         rows = self.vectors
         parts = [cosine(rows[i : i + _ROWS, None], rows) for i in range(0, len(rows), _ROWS)]
         return np.concatenate(parts)
+
+    def __repr__(self) -> str:
+        """Return how many vectors there are and how they were made, without their numbers."""
+        texts, dimensions = self.vectors.shape
+        length = "normalized" if self.normalized else "not normalized"
+        return f"Embeddings({texts} texts, {dimensions} dimensions, {self.pooling}, {length})"
+
+    def _repr_html_(self) -> str:
+        """Return the cosines of the first texts with each other, tinted, for a notebook."""
+        from cutaway.trace.html import heat, join, tag
+
+        first = replace(self, vectors=self.vectors[:_MOST_DISPLAYED])
+        head = tag(
+            "tr", tag("th", "cosine"), *(tag("th", f"{i}") for i in range(len(first.vectors)))
+        )
+        rows = [
+            tag("tr", tag("th", f"{i}"), *(
+                tag("td", f"{value:.2f}", style=f"background:{heat(value)}") for value in row
+            ))
+            for i, row in enumerate(first.similarities())
+        ]  # fmt: skip
+        return join([tag("p", repr(self)), tag("table", head, *rows)])
 
     def how(self) -> dict[str, Any]:
         """Return all fields but the vectors, ready for JSON."""

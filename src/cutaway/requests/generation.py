@@ -25,6 +25,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.requests.base import Prepared
 from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.requests.options import Options
+from cutaway.requests.shown_step import ShownStep
 from cutaway.sampling import ReadRow, build_chain
 from cutaway.sampling.observe import START
 
@@ -242,7 +243,7 @@ class Generation:
             notes=self.notes,
             error=str(self.error) if self.error else None,
             logprobs=tuple(s.observed.logprobs(top) for s in self.steps if top and s.observed),
-            steps=tuple(self.steps),
+            steps=tuple(ShownStep.with_names(s, self._model.tokenizer) for s in self.steps),
             neg_log_z=neg_log_z(self.steps),
             between=self.between,
             passes=tuple(self.passes),

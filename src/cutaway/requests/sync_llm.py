@@ -45,6 +45,7 @@ from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.owner import EndListener, EngineOwner
+from cutaway.requests.shown_step import ShownStep
 from cutaway.requests.signatures import names_keywords
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Stream(Generation, Iterator[Step]):
         while (event := self._note_next()) is not None:
             if isinstance(event, Step):
                 self.steps.append(event)
-                return event
+                return ShownStep.with_names(event, self._model.tokenizer)
             if isinstance(event, Pass):
                 self.passes.append(event)
                 return event
