@@ -9,13 +9,18 @@ from cutaway.features.lessons import LESSONS
 def test_all_lessons_and_an_index_are_written(tmp_path, capsys):
     out = tmp_path / "new folder"
     assert main(["lessons", str(out)]) == 0
-    assert {path.name for path in out.iterdir()} == {"index.html", *(f"{n}.html" for n in LESSONS)}
+    pages = {"index", "class", *LESSONS}
+    assert {path.name for path in out.iterdir()} == {f"{name}.html" for name in pages}
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == ["MB"] * len(
         LESSONS
     )
     for name in LESSONS:
         assert "static/" not in (out / f"{name}.html").read_text("utf-8").split("<body", 1)[0]
         assert f'href="{name}.html"' in (out / "index.html").read_text("utf-8")
+    plan = (out / "class.html").read_text("utf-8")
+    assert 'href="softmax.html#point=2"' in plan
+    assert "<link" not in plan
+    assert "static/" not in plan
 
 
 def test_one_lesson_is_written_without_an_index(tmp_path):

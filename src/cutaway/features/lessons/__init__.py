@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 LESSONS: Mapping[str, str] = MappingProxyType(
     {
-        "by-hand": "loop.five_steps",
-        "softmax": "loop.softmax",
+        "by-hand": "basics.five_steps",
+        "softmax": "basics.softmax",
         "temperature": "choice.temperature",
         "stages": "choice.stages",
         "snowball": "choice.snowball",
         "why-it-stopped": "form.why_it_stopped",
-        "endings": "loop.endings",
-        "cost": "loop.cost",
+        "endings": "basics.endings",
+        "cost": "basics.cost",
         "induction": "model.induction",
         "intervention": "model.intervention",
         "tool-call": "form.tool_call",

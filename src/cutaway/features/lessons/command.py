@@ -11,7 +11,8 @@ examples:
   cutaway lessons lessons                          then open lessons/index.html
   cutaway lessons lessons temperature snowball     two of them
 Each page contains its recorded runs, its style and its script, and fetches nothing. No model is
-needed. cutaway serve has the same lessons at /lessons.
+needed. class.html is a plan that leads through them in 45 minutes. cutaway serve has the same
+lessons at /lessons, and the plan at /class.
 """
 
 
@@ -24,6 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Write the pages and the index, and print the size of each page."""
     from cutaway.features.lessons import LESSONS
+    from cutaway.features.lessons.class_page import TITLE, class_page
     from cutaway.features.lessons.pages import index, write
 
     for name in args.names:
@@ -31,7 +33,9 @@ def run(args: Namespace) -> int:
     try:
         sizes = write(args.out, args.names)
         if not args.names:
-            args.out.joinpath("index.html").write_text(index({}), "utf-8")
+            index_page = index({TITLE: "class.html"})
+            args.out.joinpath("index.html").write_text(index_page, "utf-8")
+            args.out.joinpath("class.html").write_text(class_page(), "utf-8")
     except OSError as error:
         raise InputError(f"{args.out}: the lessons cannot be written: {error.strerror}") from error
     for name, size in sizes.items():

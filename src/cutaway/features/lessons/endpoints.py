@@ -1,4 +1,4 @@
-"""``/lessons``: the lessons of the package, which share the served page's script and style."""
+"""``/lessons`` and ``/class``, which share the served page's script and style."""
 
 import gzip
 from base64 import b64encode
@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from cutaway.features.lessons import LESSONS
+from cutaway.features.lessons.class_page import TITLE, class_page
 from cutaway.features.lessons.lesson import read
 from cutaway.features.lessons.pages import INDEX_STYLE, Addresses, index, page
 from cutaway.server.body import StrictRoute
@@ -18,7 +19,7 @@ from cutaway.trace.web.bundle import served_files
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
-OPEN_PATHS = ("/lessons", "/lessons/")
+OPEN_PATHS = ("/class", "/lessons", "/lessons/")
 """Paths that need no key: the lessons have nothing of the served model."""
 _STYLE_HASH = f"'sha256-{b64encode(sha256(INDEX_STYLE.encode()).digest()).decode()}'"
 _INDEX_POLICY = {
@@ -46,9 +47,22 @@ def lesson(name: str, request: Request) -> Response:
     return answer
 
 
+@router.get("/class")
+async def lesson_plan(request: Request) -> Response:
+    """Answer with the page of the class."""
+    answer = _class().answer(request.headers)
+    answer.headers.update(POLICY)
+    return answer
+
+
+@cache
+def _class() -> PageFile:
+    return _document(class_page("lessons/", "", served_files().folder))
+
+
 @cache
 def _index() -> PageFile:
-    return _document(index({"The page": "./"}, "lessons/", ""))
+    return _document(index({TITLE: "class", "The page": "./"}, "lessons/", ""))
 
 
 @cache

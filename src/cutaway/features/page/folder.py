@@ -33,6 +33,7 @@ from cutaway.compute.model.ops.numbers import Mul, Scale
 from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, StateOp
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
+from cutaway.features.lessons.class_page import write_class
 from cutaway.features.page.plan import Readable, write_plan
 from cutaway.features.page.settings import page_settings
 from cutaway.features.page.tokenizer import page_tokenizer
@@ -158,6 +159,7 @@ def _write_page(out: Path) -> None:
     for name, contents in page.contents.items():
         (folder / name).write_bytes(contents)
     (out / "index.html").write_text(document(out, page), encoding="utf-8")
+    write_class(out, page.folder)
     (out / "offline.js").write_text(_offline(out), encoding="utf-8")
 
 
@@ -188,7 +190,11 @@ def _offline(out: Path) -> str:
     names = sorted(
         str(path.relative_to(out).as_posix()) for path in out.rglob("*") if path.is_file()
     )
-    page_files = [name for name in names if not Path(name).name.startswith(_WEIGHTS)]
+    page_files = [
+        name
+        for name in names
+        if not Path(name).name.startswith(_WEIGHTS) and not name.startswith("lessons/")
+    ]
     name = sha256(b"".join((out / file).read_bytes() for file in page_files)).hexdigest()[:16]
     script = (WEB / "offline.js").read_text("utf-8")
     return script.replace('"FILES"', json.dumps(["./", *page_files])).replace("NAME", name)

@@ -22,8 +22,13 @@ _COMMENT = re.compile(r"^ */\*\*(?:(?!\*/).)*\*/\n", re.MULTILINE | re.DOTALL)
 
 SERVED = {"page.js": "app/app.js", "viewer.js": "app/viewer.js"}
 """The scripts of a server's pages, and the modules where they begin."""
-ALONE = {"page.js": "app/page.js", "worker.js": "local/worker.js", "thread.js": "local/thread.js"}
-"""The scripts of the page that runs a model by itself."""
+ALONE = {
+    "page.js": "app/page.js",
+    "viewer.js": "app/viewer.js",
+    "worker.js": "local/worker.js",
+    "thread.js": "local/thread.js",
+}
+"""The scripts of the page that runs a model by itself, and of the lessons beside it."""
 
 
 class Files(NamedTuple):
@@ -49,8 +54,8 @@ def page_files(scripts: Mapping[str, str]) -> Files:
     """
     contents = {name: _with_exports(module).encode() for name, module in scripts.items()}
     contents["page.css"] = style(*page_styles()).encode()
-    if "viewer.js" in scripts:
-        contents["guide.css"] = style("css/guide.css").encode()
+    for name in ("guide", "class"):  # of documents beside the page
+        contents[f"{name}.css"] = style(f"css/{name}.css").encode()
     for name in ("icon.svg", "first-run.jsonl.gz"):
         contents[name] = _WEB.joinpath(name).read_bytes()
     names = "".join(f"{name} {sha256(content).hexdigest()}\n" for name, content in contents.items())

@@ -16,18 +16,21 @@ class FirstLook extends View {
   question = button("", () => this.explain(), { class: "link" });
   answer = el("span", { role: "status" });
   exchange = el("p", { hidden: true }, this.question, " ", this.answer);
-  lessons = el("span", {}, " · ", el("a", { href: "lessons" }, "Lessons"));
+  lessons = el("a", {}, "Lessons");
+  lessonPlan = el("a", { title: "A class of 45 minutes" }, "A class");
   meaning = el("p", {}, "Over each token fall its likeliest rivals, as large as they were likely.");
 
   build() {
     replace(this, el("p", {}, this.name, ": it continued the grey words. ", this.skip, this.replay, " · ",
       button("Help", pressHelp, { class: "link" }), " · ",
-      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" }), this.lessons), this.meaning, this.exchange);
+      button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" }),
+      " · ", this.lessons, " · ", this.lessonPlan), this.meaning, this.exchange);
   }
 
   draw() {
     const { recording, arriving, runs, about } = this.store.state;
-    this.lessons.hidden = Boolean(about?.local); // a server has them
+    this.lessons.href = about?.local ? "lessons/index.html" : "lessons";
+    this.lessonPlan.href = about?.local ? "class.html" : "class";
     this.hidden = runs.length > 0;
     this.setAttribute("aria-busy", String(!recording)); // its place is kept meanwhile
     const step = recording?.trace.steps[mostUncertain(recording.trace)];

@@ -1,7 +1,8 @@
 /**
  * The guide of an exported file (trace/page.py): a question, sentences that open places in the runs, and the answer.
  *
- * Knows how a place is an address, so that each sentence is a link. Which of them was opened last is not in the address.
+ * Knows how a place is an address, so that each sentence is a link. Which of them was opened last is not in the address; "#point=2"
+ * opens the second.
  */
 
 import { button, el, replace, scrollToPanels } from "./dom.js";
@@ -39,7 +40,9 @@ class RunGuide extends View {
         el("div", { class: "row" }, this.back, this.on, this.progress)),
       el("nav", { class: "row", "aria-label": "Lessons" }, ...links.map(([words, href]) => el("a", { href }, words))));
     const here = this.links.findIndex((link) => link.getAttribute("href") === location.hash);
-    if (location.hash) this.mark(here);
+    const named = new URLSearchParams(location.hash.slice(1)).get("point");
+    if (named) queueMicrotask(() => this.open(Number(named) - 1));
+    else if (location.hash) this.mark(here);
     else queueMicrotask(() => this.open(0, false)); // once the runs are there
   }
 
