@@ -86,11 +86,14 @@ class Page:
         self.wait_for_runs()
 
     def open_form(self):
-        """On a phone, open what is behind the one field at the lower edge."""
+        """Open the form, which a phone and large type hide."""
         more = self.tab.get_by_role("button", name="The whole form, and its settings")
         self.tab.locator("write-more").wait_for(state="attached")
         if more.is_visible() and more.get_attribute("aria-expanded") == "false":
             more.click()
+        form = self.tab.get_by_role("button", name="New text")
+        if form.is_visible() and not self.tab.locator(".write").is_visible():
+            form.click()
 
     def fork(self, step):
         """Fork at a step, with the likeliest other token."""

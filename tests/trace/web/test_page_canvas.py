@@ -54,6 +54,21 @@ def expected(passes, at):
     return fates
 
 
+def test_a_diffusion_models_page_opens_on_its_canvas(open_page, server):
+    page = open_page(server.url)
+    page.tab.get_by_text("fills a row of masked cells").wait_for()
+    page.settle()
+    assert page.tab.get_by_role("tab", name="Canvas").get_attribute("aria-selected") == "true"
+    for part in ("first-look", "river-view"):
+        assert not page.tab.locator(part).is_visible(), part
+    assert "SmolLM2" not in page.tab.locator("body").inner_text()
+    page.tab.get_by_role("tab", name="Completion").click()
+    page.tab.get_by_role("button", name="Mr. Darcy").click()
+    page.wait_for_runs()
+    page.settle()
+    assert page.tab.locator("canvas-panel .cells .cell").count() == 48
+
+
 @pytest.mark.parametrize(
     "denoise", [DENOISE, {"rule": "edit", "threshold": 0.05, "block": 5}, {"steps": 3}]
 )

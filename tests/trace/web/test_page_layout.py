@@ -301,6 +301,10 @@ def test_large_type_is_a_key_and_kept(open_page, tiny_server, width, height):
     assert page.tab.get_by_role("button", name="Large type").get_attribute("aria-pressed") == "true"
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= width
     assert not page.barriers()
+    writing = page.tab.locator(".write")
+    assert not writing.is_visible()  # the run has all of the width
+    page.tab.get_by_role("button", name="New text").click()
+    assert page.tab.get_by_label("Text to continue").is_visible()
     page.tab.reload()
     page.wait_for_runs()
     assert strip.evaluate(size) == pytest.approx(1.5 * before)

@@ -28,7 +28,6 @@ def server(tiny_encoder, near):
 
 
 def compared(page):
-    page.tab.get_by_role("button", name="Compare two texts").click()
     page.tab.get_by_label("The first text", exact=True).fill(FIRST)
     page.tab.get_by_label("The second text", exact=True).fill(SECOND)
     page.tab.get_by_role("button", name="Compare", exact=True).click()
@@ -42,6 +41,19 @@ def plain(value):
 
 def signed(value):
     return f"{'−' if value < 0 else '+'}{abs(value):.4f}"
+
+
+def test_an_encoders_page_opens_on_texts_to_compare(open_page, server):
+    page = open_page(server.url)
+    panel = page.tab.locator("near-panel")
+    panel.get_by_text("is an encoder: it makes vectors of texts").wait_for()
+    page.settle()
+    for part in ("ask-box", "settings-panel", "token-strip", "river-view", "first-look"):
+        assert not page.tab.locator(part).is_visible(), part
+    assert "SmolLM2" not in page.tab.locator("body").inner_text()
+    panel.get_by_role("button", name="A man is playing the guitar.").click()
+    panel.get_by_text("It is the sum of the shares").wait_for()
+    assert page.tab.get_by_label("The first text", exact=True).input_value()[:5] == "A man"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +147,6 @@ def ranker(request, tmp_path_factory):
 def test_a_reranker_s_words_are_tinted_by_what_leaving_them_out_changes(open_page, ranker, context):
     url, found = ranker
     page = open_page(url, **context)
-    page.tab.get_by_role("button", name="Compare two texts").click()
     query = page.tab.get_by_label("The query", exact=True)
     page.tab.wait_for_function(IN_SIGHT, arg=query.element_handle())  # drawn, then scrolled to
     page.tab.get_by_label("The query", exact=True).fill(QUERY)
@@ -168,7 +179,8 @@ def test_the_page_of_a_reranker_offers_no_writing(open_page, ranker):
     about = httpx.get(f"{url}/page/about").json()
     assert (about["near"], about["writes"]) == (found.method, False)
     page = open_page(url)
-    assert page.tab.get_by_role("button", name="Write", exact=True).is_disabled()
+    page.tab.locator("near-panel").get_by_text("Click two texts, or write your own").wait_for()
+    assert not page.tab.get_by_role("button", name="Write", exact=True).is_visible()
     answer = httpx.post(f"{url}/page/near", json={"first": QUERY, "second": DOCUMENT})
     assert answer.json() == found.to_dict()
 

@@ -55,3 +55,33 @@ def test_a_mistake_is_early_and_less_likely(page, tmp_path):
     wrong = runs[1]["request"]["forced"][early.index]
     ranks = {c.id: c.rank for c in early.observed.candidates}
     assert ranks[wrong] == 2
+
+
+def test_the_panel_branches_offers_the_first(page):
+    page.press("Home")
+    page.tab.get_by_role("tab", name="Branches").click()
+    page.settle()
+    tree = page.tab.locator("branch-tree")
+    assert not tree.get_by_role("button", name="Go to the fork").is_visible()
+    tree.get_by_role("button", name="Branch at step 1:").click()
+    page.wait_for_runs()
+    page.settle()
+    assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
+    assert tree.get_by_role("button", name="Go to the fork").is_visible()
+
+
+def test_old_exercises_are_gone_while_new_ones_are_made(page):
+    page.tab.get_by_role("tab", name="Practice").click()
+    lesson = page.tab.locator("practice-lesson")
+    lesson.get_by_role("heading", name="1 of").wait_for()
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.tab.route("**/page/practice", hold)
+    lesson.get_by_role("button", name="Three ways to write").click()
+    lesson.get_by_text("The model generates in each of its ways").wait_for()
+    assert not lesson.get_by_role("heading", name="1 of").is_visible()
+    held[0].continue_()
+    lesson.get_by_role("heading", name="1 of").wait_for()

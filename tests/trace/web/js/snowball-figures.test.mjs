@@ -32,10 +32,13 @@ test("the mistake is the likeliest token that is less likely than the step's, an
   assert.deepEqual([changeWord(trace, 0, 6), changeWord(trace, 0, 8), changeWord(trace, 2, 8)], ["mistake", "change", "change"]);
 });
 
-test("the first step whose token was the likeliest is offered, and no forced one", () => {
-  const others = [{ id: 6, logit: -2, rank: 2 }];
+test("the first step whose token was the likeliest by far is offered, and no forced one", () => {
+  const others = [{ id: 6, logit: -3, rank: 2 }];
+  const close = [{ id: 6, logit: -1.5, rank: 2 }];
   const trace = traceOf([step(3, { others, rank: 5 }), step(3, { others, rank: 1, source: "forced" }), step(4, { rank: 1 }), step(5, { others, rank: 1 })]);
   assert.equal(earlyStep(trace), 3);
+  assert.equal(earlyStep(traceOf([step(3, { others: close }), step(4, { others: close }), step(5, { others })])), 2);
+  assert.equal(earlyStep(traceOf([step(3), step(4, { others: close }), step(5, { others: close })])), 1);
   assert.equal(earlyStep(traceOf([step(3, { others, rank: 5 })])), null);
 });
 

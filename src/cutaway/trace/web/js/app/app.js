@@ -28,9 +28,10 @@ async function begin() {
   whenReady().catch((error) => store.set({ notice: sentence(error) }));
   assemble(store, session);
   watchDevice((device) => store.set({ device }));
-  if (!saved.length) openRecording(new URLSearchParams(address).has("step"));
+  const about = fetchAbout();
+  if (!saved.length) openRecording(new URLSearchParams(address).has("step"), about);
   try {
-    store.set({ about: await fetchAbout(), loading: false });
+    store.welcome(await about);
   } catch (error) {
     const locked = error instanceof ApiError && error.status === 401;
     store.set({ notice: sentence(error), locked, loading: false });
@@ -41,11 +42,13 @@ async function begin() {
   for (const run of saved) session.start(run.request, run);
 }
 
-/** @param {boolean} here whether the address has named a step */
-async function openRecording(here) {
+/** @param {boolean} here whether the address has named a step @param {Promise<any>} about before which nobody knows whether it fits the model */
+async function openRecording(here, about) {
   const { href, integrity } = /** @type {HTMLLinkElement} */ (document.querySelector("#recording"));
   try {
-    await session.openRecording(await (await fetch(href, { integrity })).blob(), here);
+    const file = await (await fetch(href, { integrity })).blob();
+    await about.catch(() => {}); // its failure is told once
+    await session.openRecording(file, here);
     if (!here && isWelcome()) store.arrive();
   } catch (error) {
     store.set({ notice: sentence(error) });

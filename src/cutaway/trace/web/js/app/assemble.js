@@ -19,6 +19,7 @@ import "../parts/tree.js";
 import "../parts/waterfall.js";
 import "../parts/why.js";
 import { View } from "../parts/view.js";
+import { firstPanel, onlyCompares } from "../state/panels.js";
 /** @import { Session } from "../state/session.js" */
 /** @import { Store } from "../state/store.js" */
 
@@ -57,7 +58,11 @@ export function keepAddress(store) {
 
 /** @param {Store} store what the document shows outside of its parts */
 function announce(store) {
-  document.documentElement.classList.toggle("large", store.state.large);
+  const { classList } = document.documentElement;
+  const { about, large } = store.state;
+  classList.toggle("large", large);
+  classList.toggle("compares", onlyCompares(about));
+  classList.toggle("blank", about !== null && !store.run && firstPanel(about) !== "step");
   const notice = document.querySelector("#notice");
   const broken = store.run?.trace.steps.length && store.run.error; // a run without a token says so in the text's place
   const message = [store.state.notice, broken].filter(Boolean).join(" · ");

@@ -6,21 +6,15 @@
  */
 
 import { makeRequest, startRun } from "../state/requests.js";
-import { button, copyButton, el, replace, scrollToPanels, setText } from "../parts/dom.js";
-import { beginnings, exampleButtons, generates } from "./examples.js";
+import { button, copyButton, el, replace, setText } from "../parts/dom.js";
+import { beginnings, exampleButtons } from "./examples.js";
+import { generates } from "../state/panels.js";
 import { lineage } from "../figures/branches.js";
 import { ending } from "../state/conversation.js";
 import { View } from "../parts/view.js";
 import { endedByToken } from "../figures/endings.js";
 /** @import { About, Run } from "../state/store.js" */
 /** @import { Example } from "./examples.js" */
-
-/** Descriptions of models that write no text, by how they compare texts. */
-const KINDS = {
-  cosine: "an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed",
-  maxsim: "an encoder for late interaction: it makes a vector of each token, with POST /v1/multi-vector or cutaway embed",
-  head: "a reranker: it scores how well documents answer a query, with POST /v1/rerank or cutaway rerank",
-};
 
 class CompletionBox extends View {
   field = el("textarea", { rows: 3, id: "prompt-field", placeholder: "Once upon a time",
@@ -73,15 +67,8 @@ class CompletionBox extends View {
   drawExamples(about) {
     this.shownModel = about;
     const examples = beginnings(about);
-    replace(this.examples, about && !generates(about)
-      ? el("p", {}, `${about.model} is ${KINDS[about.near ?? "cosine"]}, and writes none. `,
-        about.near && button("Compare two texts", () => this.compare(), { class: "link" }))
+    replace(this.examples, about && !generates(about) ? el("p", {}, `${about.model} writes no text.`)
       : examples.length > 0 && exampleButtons(examples, (example) => this.take(example)));
-  }
-
-  compare() {
-    this.store.set({ panel: "near" });
-    scrollToPanels();
   }
 
   /** @param {Example} example */

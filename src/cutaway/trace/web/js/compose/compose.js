@@ -6,7 +6,7 @@
 import "./chat.js";
 import "./completion.js";
 import "./typing.js";
-import { generates } from "./examples.js";
+import { generates } from "../state/panels.js";
 import { Tabs } from "../parts/tabs.js";
 
 class AskBox extends Tabs {

@@ -5,6 +5,7 @@
  */
 
 import { button, el } from "../parts/dom.js";
+import { generates } from "../state/panels.js";
 /** @import { About } from "../state/store.js" */
 
 /** @typedef {{prompt: string, seed: string, settings?: Record<string, any>}} Example */
@@ -34,9 +35,6 @@ const CANVASES = [
 
 /** @param {About | null} about @returns {Example[]} none where the model writes no text */
 export const beginnings = (about) => (!about || !generates(about) ? [] : about.canvas ? CANVASES : BEGINNINGS);
-
-/** @param {About} about @returns {boolean} whether the model writes texts; encoders and rerankers write none */
-export const generates = ({ writes, attention, canvas }) => writes ?? (attention === "causal" || Boolean(canvas));
 
 /**
  * @param {Example[]} examples @param {(example: Example) => void} take

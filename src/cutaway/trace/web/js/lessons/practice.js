@@ -118,8 +118,10 @@ class PracticeLesson extends View {
     const before = this.subject;
     this.hasBegun = true;
     this.subject = subject;
+    this.hideSheet(true); // which is of the subject before
     const sheet = await this.fetchJson("", {});
     if (this.subject !== subject) return; // another step was selected meanwhile
+    this.hideSheet(false);
     if (!sheet) {
       this.subject = before;
       return;
@@ -132,6 +134,11 @@ class PracticeLesson extends View {
     ])) button.setAttribute("aria-pressed", String(Boolean(pressed)));
     replace(this.intro, ...introduction(sheet));
     this.goTo(0);
+  }
+
+  /** @param {boolean} isHidden */
+  hideSheet(isHidden) {
+    for (const part of [this.intro, this.progress, this.exercise, this.worked]) part.hidden = isHidden;
   }
 
   /**

@@ -38,10 +38,21 @@ export function changeWord({ steps }, at, id) {
   return step && rank < step.rank ? "change" : "mistake";
 }
 
-/** @param {Trace} trace @returns {number | null} the first step whose token was the likeliest, and could be replaced by a mistake */
+const MUCH = Math.log(3); // nats: a mistake at most a third as likely as the token is plainly one
+
+/** @param {Trace} trace @returns {number | null} the first step whose token was the likeliest and its mistake plainly one; where there is none, a mistake */
 export function earlyStep(trace) {
-  const at = trace.steps.findIndex((step, i) => step.rank === 1 && step.source !== "forced" && mistakeAt(trace, i));
+  const firstFrom = (/** @type {number} */ least) => trace.steps.findIndex((_, at) => gapOf(trace, at) >= least);
+  const plain = firstFrom(MUCH);
+  const at = plain < 0 ? firstFrom(0) : plain;
   return at < 0 ? null : at;
+}
+
+/** @param {Trace} trace @param {number} at @returns {number} by how many nats the likeliest token, where the model drew that, is likelier than the mistake; −1: there is none */
+function gapOf(trace, at) {
+  const step = trace.steps[at];
+  const mistake = step?.rank === 1 && step.source !== "forced" ? mistakeAt(trace, at) : null;
+  return step && mistake ? step.logprob + step.log_sum_exp - mistake.logit : -1;
 }
 
 /** @param {Trace} trace @param {number} at @returns {number[]} the tokens after a step, up to an end token */

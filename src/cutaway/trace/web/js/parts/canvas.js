@@ -53,7 +53,7 @@ class CanvasPanel extends View {
     if (this.hidden) return this.halt();
     const { run, state } = this.store;
     const canvas = run?.trace.passes.length ? canvasOf(run.trace) : null;
-    this.none.hidden = Boolean(canvas);
+    this.none.hidden = Boolean(canvas) || !run;
     this.content.hidden = !canvas;
     setText(this.none, run?.live && run.trace.known?.decoder ? "The first pass is being computed." : NONE);
     if (!run || !canvas) return;

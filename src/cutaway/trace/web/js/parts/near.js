@@ -11,6 +11,7 @@ import { heat } from "../figures/catalogue.js";
 import { thousands, withSign } from "../figures/numbers.js";
 import { ask } from "../state/api.js";
 import { MOST_ROWS as MOST_ARCS } from "../figures/inside.js";
+import { onlyCompares } from "../state/panels.js";
 import { sentence } from "../state/session.js";
 import { unescapeName } from "../state/trace.js";
 import { Arcs } from "./arcs.js";
@@ -18,6 +19,7 @@ import { button, el, figure, replace, scale, setAttributes, setText, token } fro
 import { table } from "./inside-tables.js";
 import { TextsAttention } from "./near-attention.js";
 import { View } from "./view.js";
+/** @import { About } from "../state/store.js" */
 
 /**
  * shares  [token of the first][token of the second]; null where the score is no sum of such
@@ -26,18 +28,30 @@ import { View } from "./view.js";
  * @typedef {0 | 1} Which
  * @typedef {import("./dom.js").Child} Child
  * @typedef {"cosine" | "head" | "maxsim"} Method
- * @typedef {{title: string, score: string, texts: [string, string], labels: [string, string], ask: string}} Words
+ * @typedef {{title: string, score: string, texts: [string, string], labels: [string, string], kind: string, ask: string,
+ *   examples: [string, string][]}} Words
  */
 
 const SIDES = /** @type {const} */ ([0, 1]);
-/** @type {Pick<Words, "texts" | "labels">} */
-const PAIR = { texts: ["query", "document"], labels: ["The query", "The document"] };
+/** @type {Pick<Words, "texts" | "labels" | "examples">} */
+const PAIR = { texts: ["query", "document"], labels: ["The query", "The document"], examples: [
+  ["How high is Mount Everest?", "The summit of Mount Everest is 8,849 metres above the sea."],
+  ["What do cats eat?", "A cat lives on meat: mice, birds and fish."],
+  ["How do I reset my password?", "Our shops are open from nine to five."],
+] };
 /** @type {Record<Method, Words>} */
 const WORDS = {
   cosine: { title: "Cosine", score: "cosine", texts: ["first text", "second text"], labels: ["The first text", "The second text"],
-    ask: "How near the model finds two texts, and what in both makes them so." },
-  head: { title: "Score", score: "score", ...PAIR, ask: "How well the model finds that a document answers a query, and which words of both make it so." },
-  maxsim: { title: "MaxSim", score: "MaxSim", ...PAIR, ask: "How well the model finds that a document answers a query, and which tokens of both make it so." },
+    kind: "an encoder: it makes vectors of texts, with POST /v1/embeddings or cutaway embed",
+    ask: "How near the model finds two texts, and what in both makes them so.", examples: [
+      ["A man is playing the guitar.", "Someone makes music on an instrument."],
+      ["She sat down on the bank of the river.", "The bank raised its interest rates."],
+      ["The film was wonderful.", "I did not like the movie at all."],
+    ] },
+  head: { title: "Score", score: "score", ...PAIR, kind: "a reranker: it scores how well documents answer a query, with POST /v1/rerank or cutaway rerank",
+    ask: "How well the model finds that a document answers a query, and which words of both make it so." },
+  maxsim: { title: "MaxSim", score: "MaxSim", ...PAIR, kind: "an encoder for late interaction: it makes a vector of each token, with POST /v1/multi-vector or cutaway embed",
+    ask: "How well the model finds that a document answers a query, and which tokens of both make it so." },
 };
 const MOST_ROWS = 24; // rows
 
@@ -46,6 +60,8 @@ class NearPanel extends View {
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.submits(event) }));
   labels = SIDES.map(() => el("span"));
   start = button("Compare", () => this.compare(), { class: "primary" });
+  kind = el("p", { hidden: true });
+  examples = el("div", { class: "examples", role: "group", "aria-label": "Examples" });
   status = el("p", { role: "status" });
   texts = SIDES.map((side) => el("p", { class: "text", role: "group",
     onkeydown: (/** @type {KeyboardEvent} */ event) => this.moves(event, side) }));
@@ -61,24 +77,27 @@ class NearPanel extends View {
   nearness = null;
   /** @type {{side: Which, at: number} | null} the token, or word, that the readout describes */
   choice = null;
-  /** @type {Method | null} */
-  method = null;
+  /** @type {About | null | undefined} whose words and examples are shown */
+  about = undefined;
 
   build() {
-    replace(this, ...this.fields.map((field, i) => el("label", {}, this.labels[i] ?? "", field)), el("p", { class: "row" }, this.start),
+    replace(this, this.kind, this.examples, ...this.fields.map((field, i) => el("label", {}, this.labels[i] ?? "", field)), el("p", { class: "row" }, this.start),
       this.status, this.box, this.legend, this.readout, this.figures, this.attention.element);
   }
 
   draw() {
-    const method = this.store.state.about?.near ?? "cosine";
-    if (method === this.method) return;
-    this.method = method;
+    const { about } = this.store.state;
+    if (about === this.about) return;
+    this.about = about;
     this.labels.forEach((label, side) => setText(label, this.words.labels[side] ?? ""));
+    this.kind.hidden = !onlyCompares(about);
+    setText(this.kind, `${about?.model} is ${this.words.kind}. Click two texts, or write your own.`);
+    replace(this.examples, ...this.words.examples.map((texts) => button(texts.join(" · "), () => this.take(texts))));
     this.clear(this.words.ask);
   }
 
   get words() {
-    return WORDS[this.method ?? "cosine"];
+    return WORDS[this.about?.near ?? "cosine"];
   }
 
   /** @param {string} status */
@@ -94,6 +113,12 @@ class NearPanel extends View {
   submits(event) {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
+    this.compare();
+  }
+
+  /** @param {[string, string]} texts to compare */
+  take(texts) {
+    this.fields.forEach((field, side) => (field.value = texts[side] ?? ""));
     this.compare();
   }
 

@@ -25,18 +25,19 @@ class RunPicker extends View {
   seeds = el("span", { class: "row" }, el("span", { class: "faint" }, "seed"), this.seed, this.copy.element);
   large = button("Aa", () => this.store.set({ large: !this.store.state.large }),
     { "aria-label": "Large type", title: "large type, for a projector (l)" });
+  form = button("New text", () => toggleForm(), { class: "form", title: "the form to write with, which large type hides" });
   lock = lock();
 
   build() {
     const help = button("?", pressHelp, { "aria-label": "Help", title: "help and keys (?)" });
     replace(this, this.choice, this.stop, this.seeds,
-      el("span", { class: "row" }, ...this.opener(), this.saving, this.removing, this.large, help), this.models, this.served, this.lock);
+      el("span", { class: "row" }, ...this.opener(), this.saving, this.removing, this.form, this.large, help), this.models, this.served, this.lock);
   }
 
   draw() {
-    const { runs, about, locked, recording } = this.store.state;
+    const { runs, about, locked } = this.store.state;
     const { run } = this.store;
-    this.offer(runs, run, recording);
+    this.offer(runs, run);
     this.large.setAttribute("aria-pressed", String(this.store.state.large));
     this.stop.hidden = !run?.live;
     this.saving.disabled = !run?.trace.known || lineage(runs, run).some((ancestor) => ancestor.live);
@@ -50,11 +51,11 @@ class RunPicker extends View {
     this.lock.hidden = !locked;
   }
 
-  /** @param {Run[]} runs @param {Run | null} selected @param {Run | null} recording */
-  offer(runs, selected, recording) {
+  /** @param {Run[]} runs @param {Run | null} selected */
+  offer(runs, selected) {
     this.choice.disabled = !runs.length;
     const names = runs.length ? runs.map((run) => nameOf(runs, run))
-      : [recording ? "Example (recorded)" : "no run yet"];
+      : [selected ? "Example (recorded)" : "no run yet"];
     while (this.choice.options.length > names.length) this.choice.lastChild?.remove();
     for (const [i, name] of names.entries()) {
       const option = this.choice.options[i] ?? this.choice.appendChild(el("option"));
@@ -114,6 +115,12 @@ function lock() {
     location.reload();
   } }, el("label", { for: "server-key" }, "API key of the server"), field,
   el("button", { class: "primary" }, "Unlock"));
+}
+
+/** Show the form beside the text in large type, or hide it; a run that begins hides it, too. */
+function toggleForm() {
+  const isOpen = document.querySelector(".write")?.classList.toggle("open");
+  if (isOpen) /** @type {HTMLElement | null} */ (document.querySelector(".write textarea"))?.focus();
 }
 
 customElements.define("run-picker", RunPicker);

@@ -23,6 +23,9 @@ import { View } from "./view.js";
 const NOTHING_YET = "Write something, or open a trace. Each token appears here as it is generated, with the candidates for "
   + "its place: how likely each was, which setting removed it, and which won the draw.";
 
+const NO_CANVAS_YET = "Write a beginning, or click one: the model fills a row of masked cells after it, in any order. Each cell appears here "
+  + "as it is revealed.";
+
 const MOST_TINTED = 20_000; // tokens of a prompt: an element for each of more holds the page up
 
 class TokenStrip extends View {
@@ -66,7 +69,7 @@ class TokenStrip extends View {
     const { run } = this.store;
     const failure = run?.trace.steps.length ? null : run?.error;
     this.empty.hidden = run !== null && !failure;
-    setText(this.empty, failure ? `This run wrote no token: ${failure}` : this.store.state.about ? NOTHING_YET : "");
+    setText(this.empty, failure ? `This run wrote no token: ${failure}` : invitation(this.store.state.about));
     this.classList.toggle("idle", !this.empty.hidden);
     this.choose(run);
     if (!run?.trace.known) return;
@@ -168,6 +171,9 @@ class TokenStrip extends View {
     if (run && rival) this.session.fork(run, step, rival.id);
   }
 }
+
+/** @param {import("../state/store.js").About | null} about @returns {string} what to do while there is no text */
+const invitation = (about) => (about ? (about.canvas ? NO_CANVAS_YET : NOTHING_YET) : "");
 
 /** Tokens that a frame appends. */
 const BATCH = 500;

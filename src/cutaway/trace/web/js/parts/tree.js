@@ -9,13 +9,14 @@ import { branches, family, lineage, parentOf, titleOf } from "../figures/branche
 import { button, el, setAttributes, replace, setText, svg } from "./dom.js";
 import "./compare.js";
 import { exportRuns } from "../state/export.js";
-import { memory } from "../figures/numbers.js";
+import { memory, stepNumber, visible } from "../figures/numbers.js";
 import { savingLink } from "./save.js";
 import { sentence } from "../state/session.js";
 import { BranchNode, ChosenPath, axis, beginningOf, scaleFor } from "./tree-drawing.js";
 import { View } from "./view.js";
 /** @import { Branch } from "../figures/branches.js" */
 /** @import { Run } from "../state/store.js" */
+/** @import { Candidate } from "../state/trace.js" */
 /** @import { Scale } from "./tree-drawing.js" */
 
 class BranchTree extends View {
@@ -25,6 +26,7 @@ class BranchTree extends View {
   box = el("div", { class: "box" }, this.picture);
   heading = el("strong");
   beginning = el("span", { class: "faint" });
+  first = button("", () => this.branchHere(), { class: "primary" });
   fork = button("Go to the fork", () => this.store.run && this.store.goTo(this.store.run.at));
   exporting = button("Export this tree", () => this.export());
   files = el("ul", { class: "files" });
@@ -34,7 +36,7 @@ class BranchTree extends View {
 
   build() {
     const about = el("p", {}, this.heading, " ", this.beginning);
-    const buttons = el("div", { class: "row" }, this.fork, this.exporting);
+    const buttons = el("div", { class: "row" }, this.first, this.fork, this.exporting);
     const compare = /** @type {View} */ (document.createElement("run-compare"));
     replace(this, this.box, about, buttons, this.files, compare);
     compare.attach(this.store, this.session);
@@ -88,8 +90,27 @@ class BranchTree extends View {
     setText(this.beginning, run ? beginningOf(run)
       : "Each run is a line here. Choose another token at a step, and a branch begins there.");
     const parent = run && parentOf(runs, run);
+    const rival = this.rival;
+    this.first.hidden = runs.length > 1 || !rival;
+    this.fork.hidden = runs.length < 2;
+    this.exporting.hidden = !runs.length;
+    if (run && rival) setText(this.first, `Branch at step ${stepNumber(this.store.state.step)}: ${visible(run.trace.nameOf(rival.id))}`);
     this.fork.disabled = !parent || this.store.state.step === run?.at;
     this.exporting.disabled = !run || family(runs, run).some((member) => member.live || !member.trace.known);
+  }
+
+  /** @returns {Candidate | null} the likeliest other token of the selected step, with which a branch can begin; null: there is none, or nothing that computes one */
+  get rival() {
+    const { run, state } = this.store;
+    const step = run?.trace.steps[state.step];
+    if (!run || !step || run.live || !state.about || step.pass_index !== undefined || this.session.foreign(run)) return null;
+    return step.candidates.filter(({ id }) => id !== step.token_id).reduce((/** @type {Candidate | null} */ best, c) =>
+      (best && best.rank < c.rank ? best : c), null);
+  }
+
+  branchHere() {
+    const { run, state } = this.store;
+    if (run && this.rival) this.session.fork(run, state.step, this.rival.id);
   }
 
   /** List the files as links, since browsers ask before a page saves several files at once. */

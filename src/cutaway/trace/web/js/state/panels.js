@@ -35,6 +35,15 @@ export const currentPanel = (name) => MERGED[name] ?? name;
 /** The panels by name. */
 export const PANELS = new Map(Object.values(GROUPS).flat().map(([name, label, element]) => [name, { label, element }]));
 
+/** @param {State["about"]} about @returns {boolean} whether the model writes texts; encoders and rerankers write none */
+export const generates = (about) => about?.writes ?? (!about || about.attention === "causal" || Boolean(about.canvas));
+
+/** @param {State["about"]} about @returns {boolean} whether the model only compares texts, so that the page has nothing to write with */
+export const onlyCompares = (about) => Boolean(about?.near) && !generates(about);
+
+/** @param {State["about"]} about @returns {string} the panel that shows what such a model does */
+export const firstPanel = (about) => (onlyCompares(about) ? "near" : about?.canvas ? "canvas" : "step");
+
 /**
  * @param {string} name "near" needs a model that compares texts, "canvas" needs a diffusion model, or a run of one; "inside" needs a causal model that can be looked into, "without" also a server
  * @param {State} state @returns {boolean} whether the panel can have any content

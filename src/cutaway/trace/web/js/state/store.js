@@ -74,7 +74,7 @@
 
 import { mostUncertain } from "../figures/step-view.js";
 import { ADDRESS_FIELDS, readAddress } from "./address.js";
-import { currentPanel } from "./panels.js";
+import { currentPanel, firstPanel } from "./panels.js";
 
 /** @type {State} */
 const BEGINNING = {
@@ -110,9 +110,10 @@ export class Store extends EventTarget {
     });
   }
 
-  /** @returns {Run | null} the selected run; the recording while the reader has none */
+  /** @returns {Run | null} the selected run; the recording while the reader has none, and the model writes as that was written */
   get run() {
-    return this.state.runs.length ? this.find(this.state.run) : this.state.recording;
+    if (this.state.runs.length) return this.find(this.state.run);
+    return firstPanel(this.state.about) === "step" ? this.state.recording : null;
   }
 
   /** @returns {boolean} whether the shown run is the recording */
@@ -196,6 +197,12 @@ export class Store extends EventTarget {
   show(place) {
     const { step, candidate, pass, other, panel } = BEGINNING;
     this.set({ step, candidate, pass, other, panel, inside: BEGINNING.inside, follow: false, whatIf: null, ...completePlace(place) });
+  }
+
+  /** @param {About} about the served model has answered: open the panel of its kind, unless the address names one */
+  welcome(about) {
+    const { panel } = this.state;
+    this.set({ about, loading: false, panel: panel === BEGINNING.panel ? firstPanel(about) : panel });
   }
 
   /** @param {Run} recording @param {boolean} here whether the address has named a step; else it opens at the most uncertain one */
