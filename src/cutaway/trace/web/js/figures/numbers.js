@@ -60,9 +60,6 @@ const GROUPED = new Intl.NumberFormat("en-US");
 /** @param {number} count @returns {string} 1,234,567 */
 export const thousands = (count) => GROUPED.format(count);
 
-/** @param {number} index of a step, from 0, as in records and addresses @returns {string} its number as people count, from 1 */
-export const stepNumber = (index) => thousands(index + 1);
-
 /** @param {number} bytes @returns {string} */
 export function memory(bytes) {
   if (bytes < 1e6) return `${(bytes / 1e3).toFixed(1)}\u00a0kB`;

@@ -29,7 +29,7 @@ class FirstLook extends View {
 
   draw() {
     const { recording, arriving, runs, about } = this.store.state;
-this.lessons.href = about?.local ? "lessons/index.html" : "lessons";
+    this.lessons.href = about?.local ? "lessons/index.html" : "lessons";
     this.lessonPlan.href = about?.local ? "class.html" : "class";
     this.hidden = runs.length > 0 || (recording !== null && !this.store.showsRecording);
     this.setAttribute("aria-busy", String(!recording)); // its place is kept meanwhile
