@@ -50,8 +50,8 @@ class DeviceRecords:
             if size * capacity > device.binding:
                 raise OutOfMemoryError(
                     f"the GPU {device.name} has buffers of at most {device.binding} bytes, and a "
-                    f"layer's share of {capacity} records would take {size * capacity}: lower "
-                    "kv_tokens"
+                    f"layer's share of {capacity} records would take {size * capacity}: allow "
+                    "fewer tokens (kv_tokens; of a page, --context)"
                 )
             if not self.strides or (self.strides[-1] + size) * capacity > device.binding:
                 self.strides.append(0)

@@ -18,6 +18,7 @@ from cutaway.compute.backends.gpu.compile import compile_plan
 from cutaway.compute.backends.gpu.memory import make_memory
 from cutaway.compute.backends.gpu.program import SPLIT_ROWS
 from cutaway.compute.backends.gpu.record import (
+    BINDING,
     PaperBuffer,
     PaperDevice,
     Recorder,
@@ -60,8 +61,8 @@ class WeightFile(PaperDevice):
     pieces  buffer -> what is copied into it: (first byte in the file, first byte here, bytes)
     """
 
-    def __init__(self, packing: Packing) -> None:
-        super().__init__()
+    def __init__(self, packing: Packing, binding: int = BINDING) -> None:
+        super().__init__(binding)
         first = next(iter(packing.packed.values()))
         self._first_byte = _address(_native.packed(first))
         self.pieces: dict[PaperBuffer, list[tuple[int, int, int]]] = {}
@@ -84,10 +85,11 @@ def _address(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def record_program(packing: Packing, context: int) -> Recording:
+def record_program(packing: Packing, context: int, binding: int = BINDING) -> Recording:
     """Return a program's recording, with room for steps of up to ``ROWS`` tokens of one text.
 
-    Beside what ``compute.backends.gpu.record`` says, its document has:
+    binding: the most bytes of a buffer. Beside what ``compute.backends.gpu.record`` says, its
+    document has:
 
     weights     for each buffer of packed matrices, (buffer, what is copied into it)
     dispatches  (pipeline, group, and the fields of ``Grid``); its place is that of its op's numbers
@@ -101,7 +103,7 @@ def record_program(packing: Packing, context: int) -> Recording:
     window      how far layers with a window see, 0 if none has one; has_states: of recurrent layers
     texts_to_check  token ids, and the SHA-256 of the logits after the last one
     """
-    device, blocks = WeightFile(packing), -(-context // KV_BLOCK)
+    device, blocks = WeightFile(packing, binding), -(-context // KV_BLOCK)
     runner = make_runner(packing, device, context)
     program, memory = runner.program, runner.program.memory
     last = np.arange(context - min(ROWS, context), context)

@@ -30,6 +30,8 @@ from cutaway.compute.backends.gpu.device import OP_WORDS
 from cutaway.compute.backends.gpu.shaders import Kernel
 
 Bytes = NDArray[np.uint8]
+BINDING = 1 << 27
+"""The most bytes of a buffer: every browser has as many, by WebGPU's default limits."""
 
 
 class PaperBuffer:
@@ -62,9 +64,9 @@ class DeviceStep:
 class PaperDevice:
     """Has the methods of ``Device`` that runners use, but computes nothing; all it reads is 0."""
 
-    def __init__(self, binding: int = 1 << 27) -> None:
-        """binding: the most bytes of a buffer; every device has at least the default."""
-        self.name, self.fused, self.flushes, self.binding = "paper", "int", False, binding
+    def __init__(self, binding: int = BINDING) -> None:
+        """binding: the most bytes of a buffer."""
+        self.name, self.fused, self.flushes, self.binding = "of a browser", "int", False, binding
         self.device = self.queue = _Encoder(self)
         self.steps: list[DeviceStep] = []
         self._step = DeviceStep()
