@@ -198,7 +198,7 @@ def served(model: Path) -> Iterator[str]:
 
 
 @contextmanager
-def browser() -> Iterator[Any]:
+def browser(*flags: str) -> Iterator[Any]:
     try:
         sync_playwright = import_module("playwright.sync_api").sync_playwright
     except ImportError:
@@ -208,7 +208,7 @@ def browser() -> Iterator[Any]:
         raise SystemExit("no Chromium was found: name its program in CHROMIUM")
     with sync_playwright() as playwright:
         # Without a sandbox, to run as root in a container; Chromium opens only our own page.
-        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox", *flags])
 
 
 def measure(asked: Namespace, folder: Path) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 import json
 import os
 import shutil
-from functools import cached_property
+import threading
+from contextlib import contextmanager
+from functools import cached_property, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
@@ -33,6 +36,21 @@ RUNS = """async (asked) => {
   return said;
 }"""
 """Asks the page's own requests for texts, and returns their fingerprints."""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        """Tests print nothing."""
+
+
+@contextmanager
+def serve_folder(folder):
+    """Serve a folder, and nothing else; yield the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
 
 
 class Page:

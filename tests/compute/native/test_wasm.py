@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from support.in_the_core import check, run_core, write_page
+from support.in_the_core import CORE_JS, check, run_core, write_page
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_qwen35 import write_tiny_qwen35
@@ -64,3 +64,18 @@ def test_what_the_core_refuses_is_an_error_and_its_stack_is_as_before(smollm2_pa
     page = write_page(smollm2_path, tmp_path / "page")
     said = run_core(cores() / "core.wasm", page, "wrong")
     assert said == "Error: batch: a token is outside the vocabulary 0\n"
+
+
+def test_weights_that_there_is_no_memory_for_are_refused_in_a_sentence(tmp_path):
+    (script := tmp_path / "large.mjs").write_text(
+        """import { readFile } from "node:fs/promises";
+const [js, wasm] = process.argv.slice(2), { Core } = await import(js);
+const core = await Core.open(await WebAssembly.compile(await readFile(wasm)));
+for (const bytes of [2 ** 32, 2 ** 32 - 2 ** 26]) {
+  await core.build({ bytes }).catch(({ message }) => console.log(message));
+}
+"""
+    )
+    too_many, too_little = run("node", script, CORE_JS, cores() / "core.wasm").splitlines()
+    assert too_many.startswith("the model's weights have 4.3 GB, and without a GPU a page can hold")
+    assert too_little.startswith("the browser has not enough memory for this model: close other")

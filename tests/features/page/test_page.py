@@ -1,7 +1,15 @@
 """``cutaway export --page``: what it refuses. (trace/web/test_page_alone.py looks at the page.)"""
 
+import json
 import subprocess
 import sys
+
+import pytest
+
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.setup import Setup
+from cutaway.errors import InputError, OutOfMemoryError
+from cutaway.features.page import folder as page_folder
 
 
 def test_an_existing_folder_is_left_alone(refused, tiny_path, tmp_path):
@@ -37,3 +45,35 @@ def test_it_needs_no_server_of_the_package(tiny_path, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "page/model/core.wasm").read_bytes() == b"compiled"
+
+
+def export(path, folder):
+    """Export a page with a core that nobody runs; return what it lacks."""
+    (folder / "cores").mkdir()
+    model = LoadedModel(path, Setup(), weights=False)
+    return page_folder.write_page_folder(model, folder / "page", context=64, cores=folder / "cores")
+
+
+def test_of_more_weights_than_a_core_can_have_it_says_that_a_gpu_is_needed(
+    tiny_path, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(page_folder, "CORE_BYTES", 1000)
+    said = [sentence for sentence in export(tiny_path, tmp_path) if "WebAssembly" in sentence]
+    assert len(said) == 1
+    assert said[0].startswith("the page writes where there is a GPU alone, and has no inside of a")
+    assert said[0].endswith("and WebAssembly has 1.0 kB")
+    about = json.loads((tmp_path / "page/model/about.json").read_text())
+    assert about["local"]["inside"] is False
+
+
+def test_a_model_that_neither_a_core_nor_a_gpu_can_hold_is_refused(
+    tiny_path, tmp_path, monkeypatch
+):
+    def refuse(*_):
+        raise OutOfMemoryError("its buffers are too large")
+
+    monkeypatch.setattr(page_folder, "CORE_BYTES", 1000)
+    monkeypatch.setattr(page_folder, "record_page", refuse)
+    with pytest.raises(InputError, match="neither on a GPU nor without one: its weights have"):
+        export(tiny_path, tmp_path)
+    assert not (tmp_path / "page").exists()

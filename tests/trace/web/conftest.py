@@ -1,8 +1,6 @@
 """A real browser on a real server: Debian's Chromium, driven by Playwright."""
 
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +10,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
 from cutaway.files.weights.gguf_writer import write_gguf
-from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page
+from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page, serve_folder
 from support.served import serve
 from support.wasm import NEEDS, cores
 
@@ -90,25 +88,11 @@ def page(open_page, smollm2):
     return open_page(smollm2.url)
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-        """Tests print nothing."""
-
-
 @pytest.fixture
 def hosted():
     """Serves a folder, and nothing else."""
-    servers = []
-
-    def host(folder):
-        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{servers[-1].server_port}/"
-
-    yield host
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with ExitStack() as servers:
+        yield lambda folder: servers.enter_context(serve_folder(folder))
 
 
 @pytest.fixture(scope="session")

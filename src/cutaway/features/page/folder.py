@@ -21,6 +21,7 @@ import numpy as np
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
 from cutaway.base import _native
+from cutaway.base.progress import megabytes
 from cutaway.compute.backends import STEP_ROWS, record_page
 from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.loading.model import LoadedModel
@@ -50,6 +51,8 @@ T = TypeVar("T")
 WEB = files("cutaway.trace.web")
 PART = 8 << 20
 """The most bytes of one file of weights; browsers and hosts store files of this size."""
+CORE_BYTES = 1 << 32
+"""All that 32 bits of a WebAssembly core can name; weights must be fewer (local/core.js)."""
 _WEIGHTS = "weights-"
 _UNOPENED = """\
   <p id="unopened">This page opens through a web server. In its folder, run
@@ -120,14 +123,19 @@ def _write_all(
         )
     for name, recording in (recordings or {}).items():
         recording.write(folder, name)
-    _write(folder / "plan.json", plan._asdict() | {"bytes": weights.stat().st_size})
+    size = weights.stat().st_size
+    if size >= CORE_BYTES:
+        missing.append(_gpu_alone(size, has_gpu=recordings is not None))
+    _write(folder / "plan.json", plan._asdict() | {"bytes": size})
     parts = [*_parts(weights)]
     weights.unlink()
     defaults = parse_options({}).settings(0)
     chat = _if_any(lambda: _chat(model), "the page has no chat", missing)
-    inside = _if_any(
-        lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
-    )
+    inside = None
+    if size < CORE_BYTES:
+        inside = _if_any(
+            lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
+        )
     _write(folder / "inside.json", inside)
     _write(
         folder / "model.json",
@@ -149,6 +157,14 @@ def _write_all(
         (folder / core.name).write_bytes(core.read_bytes())
     _write_page(out)
     return missing
+
+
+def _gpu_alone(size: int, *, has_gpu: bool) -> str:
+    """Say what a page cannot do whose weights have more bytes than a core can name."""
+    reason = f"its weights have {megabytes(size)}, and WebAssembly has {megabytes(CORE_BYTES)}"
+    if not has_gpu:
+        raise InputError(f"a browser can run this model neither on a GPU nor without one: {reason}")
+    return f"the page writes where there is a GPU alone, and has no inside of a step: {reason}"
 
 
 def _write_page(out: Path) -> None:

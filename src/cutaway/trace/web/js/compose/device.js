@@ -9,6 +9,8 @@ import { View } from "../parts/view.js";
 import { checkDevice } from "../state/api.js";
 import { sentence } from "../state/session.js";
 
+const MB = 1e6;
+
 class DeviceLine extends View {
   line = el("span", { role: "status" });
   again = button("Check again", () => this.check(), { class: "link", title: "compute the texts again whose logits Python recorded" });
@@ -22,12 +24,14 @@ class DeviceLine extends View {
     const { device } = this.store.state;
     this.hidden = device === null;
     if (device === null) return;
-    const { gpu, reason, refusal } = device;
+    const { gpu, reason, refusal, stage, memory } = device;
+    this.line.ariaBusy = String(device.stage !== undefined); // a screen reader hears the end, not each kernel
     setText(this.line, this.isChecking ? `checking the GPU (${gpu}) …`
       : gpu === null ? `Your processor computes, not your GPU: ${reason}.`
+        : stage ? `Your GPU (${gpu}) is made ready, with ${((memory ?? 0) / MB).toFixed(1)} MB of its memory: ${stage}.`
         : refusal ? `Your GPU (${gpu}) failed a check: ${refusal}.`
           : `Your GPU computes (${gpu}): the same bits as a processor, checked on this device.`);
-    this.again.hidden = gpu === null || this.isChecking;
+    this.again.hidden = gpu === null || stage !== undefined || this.isChecking;
   }
 
   async check() {

@@ -43,6 +43,7 @@ const STATUS = ["", "the logits are not finite", "a stage carries the logits bey
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
 export const KV_BLOCK = 32; // tokens
 const MOST_BYTES = 2 ** 32; // bytes that 32 bits can name
+const NO_MEMORY = "the browser has not enough memory for this model: close other tabs, or open it where there is a GPU";
 
 export class Core {
   /**
@@ -72,7 +73,9 @@ export class Core {
    * @param {number} threads how many compute: all but this one must then call `work`
    */
   async build(plan, fill, threads = 1) {
-    if (plan.bytes >= MOST_BYTES) throw new Error(`the weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and a page can hold 4`);
+    if (plan.bytes >= MOST_BYTES) {
+      throw new Error(`the model's weights have ${(plan.bytes / 1e9).toFixed(1)} GB, and without a GPU a page can hold 4: open it where there is a GPU`);
+    }
     const at = this.call(() => this.exports.weights(plan.bytes));
     await fill(new Uint8Array(this.memory.buffer, at, plan.bytes));
     const plans = [plan.calls, plan.tap, plan.head];
@@ -298,7 +301,8 @@ export function imports(memory, sharedMemory) {
   return {
     cutaway: {
       refuse: (/** @type {number} */ at, /** @type {number} */ bytes) => {
-        throw new Error(new TextDecoder().decode(new Uint8Array(memory().buffer, at, bytes).slice()));
+        const reason = new TextDecoder().decode(new Uint8Array(memory().buffer, at, bytes).slice());
+        throw new Error(reason === "std::bad_alloc" ? NO_MEMORY : reason);
       },
     },
     env,

@@ -82,7 +82,7 @@ async function openGpu(folder, model, core, parts) {
         [folder.json("gpu.json"), folder.json("probe.json"), folder.bytes("gpu.bin"), folder.bytes("probe.bin")]);
       return { program, probe, data, probeData };
     };
-    const gpu = await GpuModel.open(fetchFiles, parts, (rotations) => core.angles(rotations));
+    const gpu = await GpuModel.open(fetchFiles, parts, (rotations) => core.angles(rotations), (device) => postMessage({ device }));
     postMessage({ device: { gpu: gpu.name } });
     return gpu;
   } catch (error) {

@@ -43,8 +43,9 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
  *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>,
  *   watchDevice: (listener: (device: Device) => void) => void, checkDevice: () => Promise<void>}} Local
  *
- * The GPU that computes; null: the processor does, and why; refusal: why a later check failed.
- * @typedef {{gpu: string | null, reason?: string, refusal?: string | undefined}} Device
+ * The GPU that computes; null: the processor does, and why; refusal: why a later check failed. Before it computes: how far it is,
+ * and how many bytes of its memory the model takes.
+ * @typedef {{gpu: string | null, reason?: string, refusal?: string | undefined, stage?: string, memory?: number}} Device
  */
 
 /** @type {Local | null} */

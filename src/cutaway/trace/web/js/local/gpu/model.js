@@ -15,6 +15,7 @@ import { launches, stepNumbers } from "./step.js";
 /**
  * @typedef {{program: Recorded, data: Uint8Array<ArrayBuffer>, probe: Recorded, probeData: Uint8Array<ArrayBuffer>}} Files
  * @typedef {(use: (bytes: Uint8Array<ArrayBuffer>, at: number) => void) => Promise<void>} EachPart of the file of weights, in order
+ * @typedef {(opened: {gpu: string, memory: number, stage: string}) => void} Report how far a GPU is, and how many bytes of its memory the model takes
  */
 
 /** A step that cannot be the GPU's: the same text goes on with the core. */
@@ -24,19 +25,23 @@ export class GpuModel {
   /**
    * Open the GPU and check it. An error says why it is not used.
    * @param {() => Promise<Files>} fetchFiles called where there is a GPU @param {EachPart} eachPart
-   * @param {(rotations: unknown[][]) => Angles} anglesOf @returns {Promise<GpuModel>}
+   * @param {(rotations: unknown[][]) => Angles} anglesOf @param {Report} report @returns {Promise<GpuModel>}
    */
-  static async open(fetchFiles, eachPart, anglesOf) {
+  static async open(fetchFiles, eachPart, anglesOf, report) {
     const adapter = await findAdapter(), { program, data, probe, probeData } = await fetchFiles();
-    const { device, name } = await openDevice(adapter, Math.max(...program.buffers.map(([bytes]) => bytes)));
+    const sizes = program.buffers.map(([bytes]) => bytes), memory = sizes.reduce((sum, bytes) => sum + bytes, 0);
+    const { device, name } = await openDevice(adapter, Math.max(...sizes));
+    const tell = (/** @type {string} */ stage) => report({ gpu: name, memory, stage });
+    tell("its arithmetic is being checked");
     try {
       const { way, flushes } = await chooseWay(device, probe, probeData);
       const recording = new Recording(device, program, data);
-      await recording.prepare(way, flushes);
+      await recording.prepare(way, flushes, 0, (compiled, all) => tell(`${compiled} of ${all} kernels are compiled`));
       const key = `${name} ${navigator.userAgent} ${await sha256(new TextEncoder().encode(JSON.stringify([program, way, flushes])))}`;
       const model = new GpuModel(recording, { name, way, flushes, key }, anglesOf(program.rotations));
+      tell("the model is being copied");
       await model.fill(eachPart);
-      await model.check((await isChecked(key)) ? 1 : Infinity);
+      await model.check((await isChecked(key)) ? 1 : Infinity, (right, all) => tell(`${right} of ${all} texts had the bits of a processor`));
       return model;
     } catch (error) {
       device.destroy();
@@ -85,9 +90,12 @@ export class GpuModel {
   /**
    * Compute the recorded texts; an error names the first whose logits are not the CPU's.
    * @param {number} [limit] how many of them: the shortest also tells whether there is memory to run at all
+   * @param {(right: number, all: number) => void} [progress] called before each text
    */
-  async check(limit = Infinity) {
-    for (const { tokens, sha256: expected } of this.program.texts_to_check.slice(0, limit)) {
+  async check(limit = Infinity, progress = () => {}) {
+    const texts = this.program.texts_to_check.slice(0, limit);
+    for (const [right, { tokens, sha256: expected }] of texts.entries()) {
+      progress(right, texts.length);
       let logits = new Float32Array();
       for (let first = 0; first < tokens.length; first += this.rows) {
         logits = await this.run(tokens.slice(first, first + this.rows), first);

@@ -37,9 +37,11 @@ export class Recording {
   /**
    * @param {string} way to compute a multiply-add, one of the recording's @param {boolean} flushes whether the device takes denormals for 0
    * @param {number} [fill] a word that fills the buffers without a first content
+   * @param {(compiled: number, all: number) => void} [progress] called once a kernel is compiled
    */
-  async prepare(way, flushes, fill = 0) {
+  async prepare(way, flushes, fill = 0, progress = () => {}) {
     const { device, document: { buffers, groups, pipelines } } = this;
+    let compiled = 0;
     const layout = device.createBindGroupLayout({ entries: KINDS.map((type, binding) => ({
       binding, visibility: GPUShaderStage.COMPUTE, buffer: { type, hasDynamicOffset: binding === 1 },
     })) });
@@ -48,7 +50,9 @@ export class Recording {
       const module = device.createShaderModule({ code: this.text(pieces, way, flushes) });
       const refusal = (await module.getCompilationInfo()).messages.find(({ type }) => type === "error");
       if (refusal) throw new Error(`its driver cannot compile ${name}: ${refusal.message}`);
-      return device.createComputePipelineAsync({ layout: pipelineLayout, compute: { module, entryPoint: "main" } });
+      const pipeline = await device.createComputePipelineAsync({ layout: pipelineLayout, compute: { module, entryPoint: "main" } });
+      progress((compiled += 1), pipelines.length);
+      return pipeline;
     }));
     device.pushErrorScope("out-of-memory");
     device.pushErrorScope("validation");
