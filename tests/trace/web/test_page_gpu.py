@@ -11,8 +11,9 @@ from cutaway.cli.main import main
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import document, write_page_folder
+from cutaway.trace import Trace
 from cutaway.trace.web.bundle import ALONE, page_files
-from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, RUNS, Page, wait_for_model
+from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, RUNS, Page, serve_folder, wait_for_model
 from support.random_llama import write_tiny_llama
 from support.wasm import NEEDS, cores
 
@@ -20,11 +21,25 @@ pytest.importorskip("ziglang", reason=NEEDS)
 OPTIONS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 CHECKED = "Your GPU computes (google swiftshader): the same bits as a processor"
 MINUTE = 60_000  # in ms: software drivers compile slowly
-LOSES = """
+PROMPTS = ("The sky is", "Once upon a time", "Mr. Darcy")
+HOW = {"max_tokens": 10, "temperature": 0.9, "ignore_eos": True}
+DEFAULT_LIMITS = {"maxStorageBufferBindingSize": 1 << 27, "maxBufferSize": 1 << 28}
+"""Of WebGPU: every browser has as many."""
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+WATCHED = """
+self.asked = [];
+self.devices = [];
+self.posted = 0;
 const { requestDevice } = GPUAdapter.prototype;
-GPUAdapter.prototype.requestDevice = async function (...how) {
-  const device = await requestDevice.apply(this, how), post = self.postMessage;
+GPUAdapter.prototype.requestDevice = async function (how) {
+  self.asked.push(how);
+  const device = await requestDevice.call(this, how), post = self.postMessage;
   self.postMessage = (message) => {
+    self.posted += 1;
+    if (message.device) self.devices.push(message.device);
     const isStep = message.records?.some(({ kind }) => kind === "step");
     if (isStep && --self.stepsLeft === 0) device.destroy();
     post.call(self, message);
@@ -32,7 +47,8 @@ GPUAdapter.prototype.requestDevice = async function (...how) {
   return device;
 };
 """
-"""Put before the worker's script: the device is lost after the last of `stepsLeft` tokens."""
+"""Put before the worker's script: it notes what is asked of the GPU and what is said of it, and the
+device is lost after the last of `stepsLeft` tokens."""
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +63,19 @@ def gpu_context():
         browser.close()
 
 
+def open_ready(context, url):
+    """Open a page, and wait until its model answers."""
+    page = Page(context, url)
+    wait_for_model(page, 10 * MINUTE).tab.set_default_timeout(2 * MINUTE)
+    return page
+
+
 @pytest.fixture
 def open_gpu(gpu_context):
     opened = []
 
     def open_one(url):
-        opened.append(Page(gpu_context, url))
-        wait_for_model(opened[-1], 5 * MINUTE).tab.set_default_timeout(MINUTE)
+        opened.append(open_ready(gpu_context, url))
         return opened[-1]
 
     yield open_one
@@ -64,7 +86,10 @@ def open_gpu(gpu_context):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    return write_tiny_llama(folder / "tiny.gguf", format="Q8_0", head_dim=32, context=64)
+    return write_tiny_llama(
+        folder / "tiny.gguf", format="Q8_0", head_dim=32, context=128,
+        metadata={"tokenizer.chat_template": TEMPLATE},
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -76,53 +101,150 @@ def alone(path):
 def folder(path, tmp_path_factory):
     out = tmp_path_factory.mktemp("gpu") / "page"
     model = LoadedModel(path, Setup(), weights=False)
-    missing = write_page_folder(model, out, context=64, cores=cores())
-    assert not any("GPU" in sentence for sentence in missing)
+    assert write_page_folder(model, out, context=128, cores=cores()) == []
     return out
+
+
+@pytest.fixture(scope="module")
+def watched(folder, tmp_path_factory):
+    """The address of a page whose worker notes what it asks and says."""
+    copy = tmp_path_factory.mktemp("watched") / "page"
+    shutil.copytree(folder, copy)
+    [worker] = (copy / "static").rglob("worker.js")
+    worker.write_text(WATCHED + worker.read_text())
+    with serve_folder(copy) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def page(gpu_context, watched):
+    """One page for the tests that follow, each with runs of its own: to be ready takes a minute."""
+    address = urlencode({"kind": "completion", "seed": 3, "settings": json.dumps(HOW)})
+    page = open_ready(gpu_context, f"{watched}#{address}")
+    wait_for_line(page, CHECKED)
+    yield page
+    page.close()
 
 
 def wait_for_line(page, words):
     page.tab.locator("device-line").get_by_text(words).wait_for()
 
 
-PROMPTS = ("The sky is", "Once upon a time", "Mr. Darcy")
-HOW = {"max_tokens": 10, "temperature": 0.9, "ignore_eos": True}
+def replay(trace_file, path, capsys):
+    assert main(["trace", "replay", str(trace_file), "-m", str(path)]) == 0
+    assert "no bit differs" in capsys.readouterr().out
 
 
-def test_texts_on_the_gpu_are_those_of_the_processor(
-    open_gpu, hosted, folder, path, alone, tmp_path, capsys
-):
-    """Written, looked into, branched, replayed; checked again; and the GPU is lost amid one."""
-    here = alone.generate("ab a", seed=3, **HOW).fingerprint
-    shutil.copytree(folder, tmp_path / "page")
-    [worker] = (tmp_path / "page/static").rglob("worker.js")
-    worker.write_text(LOSES + worker.read_text())
-    address = urlencode({"kind": "completion", "seed": 3, "settings": json.dumps(HOW)})
-    page = open_gpu(f"{hosted(tmp_path / 'page')}#{address}")
-    wait_for_line(page, CHECKED)
+def test_it_asks_for_no_more_than_every_browser_has_and_says_what_it_takes(page, folder):
+    asked, told = page.tab.workers[0].evaluate("() => [self.asked, self.devices]")
+    [how] = asked
+    assert how.keys() == {"requiredLimits"}
+    assert all(how["requiredLimits"][name] <= most for name, most in DEFAULT_LIMITS.items())
+    assert how["requiredLimits"].keys() == DEFAULT_LIMITS.keys()
+    document = json.loads((folder / "model/gpu.json").read_text())
+    kernels, texts = len(document["pipelines"]), len(document["texts_to_check"])
+    *stages, ready = told
+    assert {one["memory"] for one in stages} == {sum(size for size, *_ in document["buffers"])}
+    assert [one["stage"] for one in stages] == [
+        "its arithmetic is being checked",
+        *(f"{i + 1} of {kernels} kernels are compiled" for i in range(kernels)),
+        "the model is being copied",
+        *(f"{i} of {texts} texts had the bits of a processor" for i in range(texts)),
+    ]
+    assert "stage" not in ready
 
+
+def test_texts_and_branches_are_those_of_the_processor(page, path, alone, tmp_path, capsys):
     page.write("ab a")
     trace = page.download_run(tmp_path / "page.jsonl")
     assert (trace.head.backend, trace.head.tier) == ("gpu", "webgpu int")
-    assert trace.end.fingerprint == here
+    assert trace.end.fingerprint == alone.generate("ab a", seed=3, **HOW).fingerprint
     page.fork(3)
-    page.download_run(tmp_path / "fork.jsonl")
+    assert page.download_run(tmp_path / "fork.jsonl").steps[3].source == "forced"
     for name in ("page.jsonl", "fork.jsonl"):
-        assert main(["trace", "replay", str(tmp_path / name), "-m", str(path)]) == 0
-        assert "no bit differs" in capsys.readouterr().out
-    page.tab.get_by_role("tab", name="Inside").click()
-    page.tab.locator("inside-panel svg").first.wait_for()
+        replay(tmp_path / name, path, capsys)
 
+
+def test_a_chat_is_that_of_the_processor(page, alone, tmp_path):
+    messages = []
+    page.tab.get_by_role("tab", name="Chat").click()
+    for question in ("a b", "b"):
+        page.tab.get_by_label("Your message").fill(question)
+        page.tab.get_by_role("button", name="Send", exact=True).click()
+        page.wait_for_runs()
+        trace = page.download_run(tmp_path / "chat.jsonl")
+        messages.append({"role": "user", "content": question})
+        here = alone.chat(messages, seed=3, **HOW)
+        assert (trace.head.backend, trace.end.fingerprint) == ("gpu", here.fingerprint)
+        messages.append({"role": "assistant", "content": trace.text})
+    assert trace.end.usage["cached_tokens"] > 20
+
+
+def test_a_trace_of_a_server_is_looked_into_asked_what_if_and_branched(
+    page, path, alone, tmp_path, capsys
+):
+    """Whatever the page computes of a step must have the hash of the trace's row."""
+    how = {**HOW, "max_tokens": 9}
+    here = alone.generate("b ab", seed=8, trace=tmp_path / "server.jsonl", **how)
+    page.tab.locator("input[type=file]").set_input_files(tmp_path / "server.jsonl")
+    chips = "document.querySelectorAll('token-strip .chip')"
+    page.tab.wait_for_function(f"() => {chips}.length === 9")
+    assert page.download_run(tmp_path / "same.jsonl").end.fingerprint == here.fingerprint
+    page.press("Home", *["ArrowRight"] * 4)
+    page.tab.get_by_role("tab", name="What if").click()
+    box = page.tab.locator("what-if")
+    box.get_by_role("slider", name="temperature").fill("2")
+    box.get_by_text("is drawn").wait_for()
+    hot = {**how, "temperature": 2}
+    forced = here.token_ids[:4]
+    drawn = alone.generate("b ab", seed=8, forced=forced, trace=tmp_path / "hot.jsonl", **hot)
+    name = Trace.read(tmp_path / "hot.jsonl").name_of(drawn.token_ids[4]).strip()
+    assert name in box.locator("tbody tr.chosen th").inner_text()
+    page.tab.get_by_role("tab", name="Step").click()
+    page.fork(2)
+    fork = page.download_run(tmp_path / "fork.jsonl")
+    assert fork.head.backend == "gpu"
+    replay(tmp_path / "fork.jsonl", path, capsys)
+    page.tab.get_by_role("tab", name="Inside").click()
+    page.tab.get_by_text("recomputed bit for bit").wait_for()
+
+
+def test_practice_is_open_and_the_gpu_can_be_checked_again(page):
+    page.tab.get_by_role("tab", name="Practice", exact=True).click()
+    page.tab.locator("practice-lesson").get_by_role("button", name="Exercise 1,").wait_for()
     page.tab.get_by_role("button", name="Check again").click()
     wait_for_line(page, CHECKED)
-    assert page.tab.evaluate("async () => (await (await caches.open('cutaway-gpu')).keys()).length")
 
+
+def test_a_second_visit_fetches_no_weights_and_checks_one_text(page, gpu_context, watched):
+    def fetched(visit):
+        return [url for url in visit.requests if "/weights-" in url]
+
+    second = open_ready(gpu_context, watched)
+    wait_for_line(second, CHECKED)
+    stages = second.tab.workers[0].evaluate("() => self.devices.map(({ stage }) => stage)")
+    assert stages[-2:] == ["0 of 1 texts had the bits of a processor", None]
+    assert (len(fetched(page)), fetched(second)) == (1, [])
+    second.close()
+
+
+def count_messages(page):
+    """Write a text; return how many messages the worker sent to the page's own thread."""
+    [worker] = page.tab.workers
+    before = worker.evaluate("() => self.posted")
+    page.write("ab a")
+    return worker.evaluate("() => self.posted") - before
+
+
+def test_the_processor_goes_on_where_the_gpu_is_lost_amid_a_text(page, alone, tmp_path):
+    """To the page's own thread both are the same: a message for each token."""
+    here = alone.generate("ab a", seed=3, **HOW).fingerprint
+    on_gpu = count_messages(page)
     page.tab.workers[0].evaluate("() => void (self.stepsLeft = 4)")
     page.write("ab a")
     wait_for_line(page, "Your processor computes, not your GPU: the GPU google swiftshader was")
-    lost = page.download_run(tmp_path / "lost.jsonl")
-    assert lost.end.fingerprint == here
-    page.write("ab a")
+    assert page.download_run(tmp_path / "lost.jsonl").end.fingerprint == here
+    assert count_messages(page) == on_gpu == HOW["max_tokens"] + 3  # the head, the end, and "done"
     again = page.download_run(tmp_path / "again.jsonl")
     assert (again.head.tier[:4], again.end.fingerprint) == ("wasm", here)
 
@@ -145,17 +267,35 @@ def test_other_bits_are_refused_and_the_processor_computes(
     assert page.tab.evaluate(RUNS, asked) == [alone.generate("ab a", seed=3, **HOW).fingerprint]
 
 
-@pytest.mark.slow
-def test_texts_of_toy_writer(open_gpu, hosted, toy_folder, toy_alone):
-    page = open_gpu(hosted(toy_folder))
-    wait_for_line(page, CHECKED)
-    settings = {"max_tokens": 6, "temperature": 0.9}
+def check_seeds(page, llm, seeds, **settings):
+    """Three prompts, of so many seeds each, have native fingerprints, all by the GPU."""
+    settings |= {"temperature": 0.9}
     asked = [
         {"prompt": text, "settings": settings, "seed": str(seed)}
-        for text in PROMPTS for seed in range(10)
+        for text in PROMPTS for seed in range(seeds)
     ]  # fmt: skip
     here = [
-        toy_alone.generate(one["prompt"], seed=int(one["seed"]), **settings).fingerprint
-        for one in asked
+        llm.generate(one["prompt"], seed=int(one["seed"]), **settings).fingerprint for one in asked
     ]
     assert page.tab.evaluate(RUNS, asked) == here
+    wait_for_line(page, CHECKED)
+
+
+@pytest.mark.slow
+def test_texts_of_toy_writer(open_gpu, hosted, toy_folder, toy_alone):
+    check_seeds(open_gpu(hosted(toy_folder)), toy_alone, 10, max_tokens=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gemma3", "granite4-h-moe", "qwen3_5_moe", "deepseek_v2"])
+def test_families(open_gpu, hosted, tmp_path, family):
+    """Sliding windows, two kinds of states, experts, latents."""
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    from support import random_models
+
+    random_models.save(family, tmp_path / "model")
+    model = LoadedModel(tmp_path / "model", Setup(), weights=False)
+    write_page_folder(model, tmp_path / "page", context=128, cores=cores())
+    page = open_gpu(hosted(tmp_path / "page"))
+    with LLM(tmp_path / "model", threads=1, context=128, progress=False) as llm:
+        check_seeds(page, llm, 1, max_tokens=8, ignore_eos=True)
