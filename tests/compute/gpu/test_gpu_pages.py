@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
+from cutaway import LLM
 from cutaway.base import _native
 from cutaway.compute.backends.cpu import new_plan
 from cutaway.compute.backends.gpu import pages
@@ -24,6 +25,7 @@ pytest.importorskip("torch", reason="needs torch: pip install '.[test-transforme
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
 CONTEXT = 96
 STEPS = (12, 1, 2, 9, 1, 40, 1)
+PROMPTS = ("The sky is", "Once upon a time", "Mr. Darcy")
 USUAL = ("llama", "gemma3", "qwen3_5_moe", "granite4-h-moe", "deepseek_v2")
 """Windows, states, experts of both kinds, latents."""
 REFUSED = ("gemma4",)
@@ -51,22 +53,47 @@ def test_matrices_larger_than_a_buffer_are_cut_between_panels(device, family, tm
 
 
 def test_keys_and_values_larger_than_a_buffer_are_refused(tmp_path):
-    _, packing = pack("llama", tmp_path)
+    random_models.save("llama", tmp_path / "model")
+    _, packing = pack(tmp_path / "model", tmp_path)
     with pytest.raises(OutOfMemoryError, match="the GPU of a browser has buffers of at most 1024"):
         pages.record_program(packing, CONTEXT, binding=1024)
 
 
-def pack(family, tmp_path):
-    """Return a random model of the family, and its plan with packed weights."""
-    random_models.save(family, tmp_path / "model")
-    model = LoadedModel(tmp_path / "model", Setup(), weights=False)
+@pytest.mark.slow
+@pytest.mark.model
+def test_ten_seeds_of_three_prompts_of_smollm2(device, smollm2_path, tmp_path):
+    """Whose rows have equal logits, so that the texts' fingerprints are equal."""
+    _, packing = pack(smollm2_path, tmp_path)
+    how = {"max_tokens": 3, "temperature": 0.9}
+    with LLM(smollm2_path, context=CONTEXT, threads=1, progress=False) as llm:
+        texts = [
+            [llm.tokenizer.encode(text), *([token] for token in written.token_ids[:-1])]
+            for text in PROMPTS
+            for written in [llm.generate(text, seed=seed, **how) for seed in range(10)]
+        ]
+    assert len({str(text) for text in texts}) > 20
+    check_texts(device, packing, texts, tmp_path)
+
+
+def pack(path, tmp_path):
+    """Return a model, and its plan with packed weights."""
+    model = LoadedModel(path, Setup(), weights=False)
     with model.open_file() as file:
         *_, packing = write_plan(model.graph, file, tmp_path / "weights", CONTEXT)
     return model, packing
 
 
 def check(device, family, tmp_path, *, has_dot, binding=BINDING):
-    model, packing = pack(family, tmp_path)
+    """Check a text of a random model of the family."""
+    random_models.save(family, tmp_path / "model")
+    model, packing = pack(tmp_path / "model", tmp_path)
+    rng = np.random.default_rng(5)
+    text = [rng.integers(0, model.tokenizer.vocab_size, rows).tolist() for rows in STEPS]
+    check_texts(device, packing, [text], tmp_path, has_dot=has_dot, binding=binding)
+
+
+def check_texts(device, packing, texts, tmp_path, *, has_dot=True, binding=BINDING):
+    """Check that the last row of each step of each text has the CPU's logits."""
     pages.record_program(packing, CONTEXT, binding).write(tmp_path, "gpu")
     runner = pages.make_runner(packing, pages.WeightFile(packing, binding), CONTEXT)
     plan = new_plan(_native.Pool(1), -(-CONTEXT // 32), CONTEXT, "f16")
@@ -81,15 +108,13 @@ def check(device, family, tmp_path, *, has_dot, binding=BINDING):
         for first, at, count in pieces:
             replay.write(buffer, at, weights[first : first + count])
 
-    asked, right, first, rng = [], [], 0, np.random.default_rng(5)
-    for rows in STEPS:
-        ids = rng.integers(0, model.tokenizer.vocab_size, rows)
-        positions = np.arange(first, first + rows)
+    asked, right = [], []
+    for first, ids in [step for text in texts for step in places(text)]:
+        positions = np.arange(first, first + len(ids))
         angles = [a.at(positions.astype(np.int32)).ravel().view(np.int32).tolist()
                   for a in runner._angles]  # fmt: skip
-        asked.append({"tokens": ids.tolist(), "first": first, "angles": angles})
-        right.append(plan.run(pages.one_text(positions, ids, CONTEXT)).tobytes())
-        first += rows
+        asked.append({"tokens": ids, "first": first, "angles": angles})
+        right.append(plan.run(pages.one_text(positions, np.array(ids), CONTEXT)).tobytes())
     (tmp_path / "steps.json").write_text(json.dumps(asked))
     told = json.loads(
         run_node(JS / "gpu-steps.mjs", tmp_path / "gpu.json", tmp_path / "steps.json")
@@ -99,3 +124,11 @@ def check(device, family, tmp_path, *, has_dot, binding=BINDING):
         replay.write(document["lists"], 0, np.array(step["lists"], np.int32))
         replay.launch(step["launches"])
         assert replay.read([document["floats"], *document["output"]]).tobytes() == logits
+
+
+def places(steps):
+    """Yield the steps of a text, each with the position of its first token."""
+    first = 0
+    for ids in steps:
+        yield first, ids
+        first += len(ids)
