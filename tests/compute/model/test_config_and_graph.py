@@ -51,7 +51,7 @@ MOE = {"llama.expert_count": 8, "llama.expert_used_count": 2}
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"general.architecture": "mamba"}, ".mamba. is not supported; docs.models.md lists"),
+        ({"general.architecture": "mamba"}, ".mamba. is not supported; docs.families.md lists"),
         ({"general.architecture": None}, "architecture None is not supported"),
         ({"llama.block_count": None}, "lacks the metadata key llama.block_count"),
         ({"general.type": "adapter"}, "a LoRA adapter: name the model that it was made for"),

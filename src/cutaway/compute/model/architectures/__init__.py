@@ -4,8 +4,8 @@ A new architecture is a row in a module here and, if no other architecture has i
 function that builds this graph (``parts.py`` has the parts that graphs share). If transformers
 writes folders of it, a row in the module of the same name in ``files/huggingface/families/`` says
 how these are read. That package is below this one in the order of imports, because a file is read
-before its graph is built. docs/models.md lists the architecture, and ``tests/support/families`` has
-a random model of it.
+before its graph is built. docs/families.md lists the architecture, and ``tests/support/families``
+has a random model of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ def architecture_of(name: object) -> Architecture:
         if isinstance(name, str) and name in rows:
             return rows[name]
     raise FormatError(
-        f"architecture {name!r:.40} is not supported; docs/models.md lists the "
+        f"architecture {name!r:.40} is not supported; docs/families.md lists the "
         f"{sum(map(len, tables()))} that are"
     )
 
