@@ -276,7 +276,7 @@ _ROWS = {
         "schema", None, "write JSON that is valid under this schema; true: any JSON",
         Flag("constraints", "FILE|JSON"), Fields(SAMPLED.faces, {
             "responses": "text", "messages": "output_config", "ollama": "format",
-        }),
+        }), page=True,
     ),
     "json_compact": Keyword(
         "bool", False, "with a JSON schema: no white space between the parts of the JSON",
@@ -284,14 +284,14 @@ _ROWS = {
     ),
     "regex": Keyword(
         "text", None, "write a text that this regular expression matches as a whole",
-        Flag("constraints", "R"), SAMPLED,
+        Flag("constraints", "R"), SAMPLED, page=True,
     ),
     "grammar": Keyword(
         "grammar", None, "write a text of this grammar, in Lark's notation or llama.cpp's (GBNF)",
         Flag("constraints", "FILE"), SAMPLED,
     ),
     "choice": Keyword(
-        "texts", (), "write one of these texts", Flag("constraints", "TEXT"), SAMPLED
+        "texts", (), "write one of these texts", Flag("constraints", "TEXT"), SAMPLED, page=True,
     ),
     "thought": Keyword(
         "own", "", "Lark of what may precede the answer under a grammar", _TEMPLATE, _TEMPLATE
@@ -316,7 +316,7 @@ _ROWS = {
     ),
     "kv_cache": Keyword(
         "off", True, "recompute the whole sequence at every step: same tokens, quadratic cost",
-        Flag("model"), EVERYWHERE,
+        Flag("model"), EVERYWHERE, page=True,
     ),
     "cache_prompt": Keyword(
         "off", True, "take nothing from the prefix cache and leave nothing there, as for measuring",
@@ -338,7 +338,7 @@ _ROWS = {
         "the model drew ahead, draft:MODEL with a small model of the same vocabulary, mtp with the "
         "model's own draft head, eagle:PATH with an EAGLE-3 head's folder; same text",
         Flag("model", "HOW"),
-        Fields(_ALL_FACES, more="draft, mtp and eagle: as the server was started"),
+        Fields(_ALL_FACES, more="draft, mtp and eagle: as the server was started"), page=True,
         choices=("off", "ngram", "jacobi", "draft", "mtp", "eagle"),
     ),
     "forced": Keyword(
@@ -423,7 +423,7 @@ NOT_THERE: Mapping[str, str] = {
     "responses": "OpenAI's newer form has one answer and few fields; /v1/chat/completions has it",
     "messages": "Anthropic's form has one answer and few fields; /v1/chat/completions has it",
     "ollama": "Ollama's clients know Ollama's options; /v1 has it",
-    "page": "the page has controls for the draw, the length and the canvas",
+    "page": "the page has controls for the draw, the length, the form, the cache and the canvas",
 }
 """Why a face lacks a keyword that other faces have."""
 

@@ -330,7 +330,7 @@ class Service:
                 f"{MOST_ROWS}: lower max_tokens or n, or leave kv_cache out",
             )
 
-    async def _count(self, text: Prompt, *, add_bos: bool = True) -> int:
+    async def _count(self, text: Prompt, *, add_bos: bool | None = None) -> int:
         """Return the number of a text's tokens."""
         if not isinstance(text, str):
             return len(text)

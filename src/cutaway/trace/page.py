@@ -259,7 +259,7 @@ GLOSSES = MappingProxyType({
     # The computation.
     "schedule": "milliseconds in which the engine chose the rows to compute",
     "run": "milliseconds in which the model computed the logits",
-    "draft model": "milliseconds in which the draft model proposed tokens",
+    "drafting": "milliseconds in which draft tokens were proposed",
     "sample": "milliseconds in which the sampling chain and the draw ran",
     "row hash": "hash of all logits of this step; a replay must have the same one",
     "fingerprint": "hash of all logits up to this step; equal texts on other machines have it too",

@@ -69,6 +69,14 @@ def test_a_diffusion_models_page_opens_on_its_canvas(open_page, server):
     assert page.tab.locator("canvas-panel .cells .cell").count() == 48
 
 
+def test_settings_of_a_text_from_left_to_right_are_not_shown(open_page, server):
+    page = open_page(server.url)
+    groups = page.tab.locator("settings-panel summary")
+    groups.filter(has_text="Canvas").wait_for()
+    for title in ("KV cache", "JSON schema"):
+        assert not groups.filter(has_text=title).is_visible()
+
+
 @pytest.mark.parametrize(
     "denoise", [DENOISE, {"rule": "edit", "threshold": 0.05, "block": 5}, {"steps": 3}]
 )

@@ -28,7 +28,8 @@ BAD = [
     {"max_tokens": 1.5}, {"max_tokens": 0}, {"max_tokens": -1}, {"max_tokens": "5"},
     {"stop": [""]}, {"stop": ""}, {"stop": 5}, {"stop": [5]}, {"stop": ["x"] * 65},
     {"stop": ["x" * 5000]}, {"preset": "nope"}, {"preset": 5}, {"ignore_eos": 1},
-    {"cache_prompt": "yes"}, {"track": [-1]}, {"track": 5}, {"track": ["a"]},
+    {"cache_prompt": "yes"}, {"kv_cache": 0}, {"kv_cache": "off"}, {"track": [-1]},
+    {"track": 5}, {"track": ["a"]},
     {"candidates": 0}, {"candidates": 1001}, {"candidates": 1.5}, {"nonsense": 1},
     {"seed": "5x"}, {"seed": "18446744073709551616"}, {"seed": "-2.5"},
     {"prompt": [99999]}, {"prompt": [-1]}, {"prompt": ""},
@@ -86,6 +87,7 @@ def test_each_request_is_answered(open_page, site, files, here, answers):
     assert set(refused.values()) == {"computed"}
     text = here.generate("Mr. Darcy", seed=5, **SETTINGS)
     assert given["a text"][::2][:2] == [text.fingerprint, list(text.token_ids)]
+    assert given["without the KV cache"] == given["a text"]
     fork = Trace.read(files[1])
     assert given["a recording of a fork, again"][0] == fork.end.fingerprint
     prompt, output = given["a file of a fork, forked twice"][1:3]

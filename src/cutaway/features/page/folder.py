@@ -150,7 +150,8 @@ def _write_all(
         for exercises in (partial(run_sheets, llm), partial(ways_sheet, llm)):
             practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
     _write(folder / "practice.json", practice)
-    local = {"inside": inside is not None, "practice": [*practice]}
+    lacks = [name for name, row in page_settings().items() if row is None]
+    local = {"inside": inside is not None, "practice": [*practice], "lacks": lacks}
     has = {"canvas": None, "chat": chat is not None, "local": local}
     _write(folder / "about.json", about | has)
     for core in cores.iterdir():

@@ -18,6 +18,7 @@ _LOOP: dict[str, dict[str, Any]] = {
     "stop_token_ids": {"low": 0},
     "track": {},
     "ignore_eos": {},
+    "kv_cache": {},
     "cache_prompt": {},
     "preset": {"choices": [*PRESETS]},
     "chain": {"names": [*STAGES]},

@@ -51,6 +51,7 @@ async ({ file, forcedFile }) => {
 
   const run = await start("a text", { prompt: "Mr. Darcy" });
   await kinds("a text", run);
+  await start("without the KV cache", { prompt: "Mr. Darcy", settings: { kv_cache: false } });
   const again = await start("a text, continued", { prompt: [...run.trace.head.prompt_token_ids, ...run.trace.outputIds], seed: "5" });
   await kinds("a text, continued", again);
   const question = { kind: "chat", messages: [{ role: "user", content: "Who is Mr. Darcy?" }] };

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { styles } from "../../../../src/cutaway/trace/web/js/figures/catalogue.js";
 import {
-  FIELDS, chainOf, changeSettings, describeSettings, stopsOf, stopsText, styleOf, valueOf, valueText,
+  COMPUTING, FIELDS, FORM, ORDER, chainOf, changeSettings, describeSettings, jsonError, linesOf, linesText, schemaOf, styleOf, valueOf, valueText,
 } from "../../../../src/cutaway/trace/web/js/compose/parameters.js";
 
 const USUAL = { temperature: 0.7, top_p: 0.9, stop: [], preset: "cutaway" };
@@ -24,9 +24,9 @@ test("numbers are parsed, and other texts are left to the server", () => {
 
 test("stop strings survive their field", () => {
   const stops = ["\n\n", "a\\n", "\t.", "\\", " x "];
-  assert.deepEqual(stopsOf(stopsText(stops)), stops);
-  assert.deepEqual(stopsOf("a\n\nb\n"), ["a", "b"]);
-  assert.deepEqual(stopsOf("\\q"), ["\\q"]);
+  assert.deepEqual(linesOf(linesText(stops)), stops);
+  assert.deepEqual(linesOf("a\n\nb\n"), ["a", "b"]);
+  assert.deepEqual(linesOf("\\q"), ["\\q"]);
 });
 
 test("a style is recognised by its settings, and no two are equal", () => {
@@ -38,6 +38,26 @@ test("a style is recognised by its settings, and no two are equal", () => {
 test("the fields are settings of a request", () => {
   assert.equal(new Set(FIELDS).size, FIELDS.length);
   assert.ok(FIELDS.includes("seed") && FIELDS.includes("max_tokens"));
+});
+
+test("a schema is JSON, and another text is left to the server", () => {
+  assert.deepEqual(schemaOf('{"type": "object"}'), { type: "object" });
+  assert.equal(schemaOf("true"), true);
+  assert.equal(schemaOf(" "), undefined);
+  assert.equal(schemaOf('{"type"'), '{"type"');
+  assert.match(jsonError('{"type"'), /JSON/);
+  assert.equal(jsonError("{}"), "");
+});
+
+test("what a field has written, it reads", () => {
+  const values = { stop: ["\n", "a"], preset: "hf", chain: ["top_k", "temperature"], kv_cache: false, speculate: "ngram",
+    json_schema: { type: "object" }, regex: "[0-9]+ ", choice: ["yes", "no\n"] };
+  const settings = [...ORDER, ...COMPUTING, ...FORM];
+  assert.deepEqual(settings.map(({ name }) => name), Object.keys(values));
+  for (const { name, read, write, choices } of settings) {
+    assert.deepEqual(read(write(values[name])), values[name], name);
+    if (choices) assert.ok(choices.includes(write(values[name])), name);
+  }
 });
 
 test("a custom chain is a list of names, with any separator", () => {

@@ -44,6 +44,18 @@ test("a run that is removed leaves nothing, and its number is no other run's", a
   assert.equal((await session.open(file("page/six.jsonl"))).parent, null); // its parent is not open any more
 });
 
+test("what continues a run has its form, and the KV cache", async () => {
+  const store = new Store(), session = new Session(store);
+  const run = await session.open(file("held.jsonl"));
+  const { params, weights } = run.trace.head;
+  params.kv_cache = false;
+  store.set({ about: { weights, defaults: { json_schema: null, kv_cache: true, temperature: 1 } } });
+  const schema = JSON.parse(params.json_schema);
+  assert.deepEqual(session.makeContinuation(run, []).settings, { json_schema: schema, temperature: 0.7, max_tokens: 32 });
+  assert.deepEqual(session.requestOf(run), { kind: "completion", prompt: run.trace.head.prompt, messages: [], forced: [],
+    seed: run.trace.head.seed, settings: { json_schema: schema, temperature: 0.7, max_tokens: params.max_tokens } });
+});
+
 test("what came as records is the file again", () => {
   for (const name of ["page/first.jsonl", "held.jsonl", "canvas.jsonl"]) {
     const records = (trace) => trace.file.trimEnd().split("\n").map((line) => JSON.parse(line));

@@ -5,14 +5,16 @@
 
 import { el, replace, setText } from "../parts/dom.js";
 import { hue, stageLabel, stageLetter } from "../figures/numbers.js";
-import { LENGTH, REPETITION, SAMPLING, valueText } from "./parameters.js";
+import { COMPUTING, FORM, LENGTH, REPETITION, SAMPLING, valueText } from "./parameters.js";
 import { View } from "../parts/view.js";
 /** @import { Trace } from "../state/trace.js" */
 
-/** @type {[string, string][]} */
+/** @typedef {{name: string, label: string, write?: (value: any) => string}} Setting */
+
+/** @type {Setting[]} */
 const SETTINGS = [
-  ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name, label }) => /** @type {[string, string]} */ ([name, label])),
-  ["preset", "preset"], ["stop", "stop"],
+  ...SAMPLING, ...REPETITION, ...LENGTH, ...COMPUTING, ...FORM.map(({ name, label }) => ({ name, label })),
+  { name: "preset", label: "preset" }, { name: "stop", label: "stop" },
 ];
 
 class InForce extends View {
@@ -45,8 +47,8 @@ class InForce extends View {
     replace(this.chain, ...head.chain.map((stage) => el("li", {},
       el("b", { class: "letter", style: { "--hue": hue(stageLetter(stage)) } }, stageLetter(stage)),
       stageLabel(stage))), el("li", { class: "faint" }, head.params["temperature"] === 0 ? "likeliest" : "draw"));
-    const recorded = SETTINGS.filter(([name]) => name in head.params);
-    const differs = (/** @type {[string, string]} */ [name]) => JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
+    const recorded = SETTINGS.filter(({ name }) => name in head.params);
+    const differs = (/** @type {Setting} */ { name }) => JSON.stringify(head.params[name]) !== JSON.stringify(defaults[name]);
     const usual = recorded.filter((setting) => !differs(setting));
     replace(this.differing, ...recorded.filter(differs).map((setting) => entry(setting, head.params)));
     replace(this.usual, ...usual.map((setting) => entry(setting, head.params)));
@@ -54,7 +56,7 @@ class InForce extends View {
   }
 }
 
-/** @param {[string, string]} setting its name and its label @param {Record<string, any>} params @returns {HTMLElement} */
-const entry = ([name, label], params) => el("div", {}, el("dt", {}, label), el("dd", {}, valueText(params[name])));
+/** @param {Setting} setting @param {Record<string, any>} params @returns {HTMLElement} */
+const entry = ({ name, label, write = valueText }, params) => el("div", {}, el("dt", {}, label), el("dd", {}, write(params[name])));
 
 customElements.define("in-force", InForce);

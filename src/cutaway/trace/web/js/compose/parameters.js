@@ -4,7 +4,7 @@
  * Knows the ranges of sliders. Which values are allowed, the server knows.
  */
 
-import { isAdjusting, labelOf, numbersOf, styles } from "../figures/catalogue.js";
+import { isAdjusting, labelOf, numbersOf, presets, stages, styles } from "../figures/catalogue.js";
 /** @import { Param, Style } from "../figures/catalogue.js" */
 
 /**
@@ -27,9 +27,46 @@ export const LENGTH = [
     help: "The greatest number of new tokens. An end token ends the text earlier." },
 ];
 
+/**
+ * choices   the texts that it may have; none: any text
+ * lines     of its field
+ * read      the field's text as a value; undefined: the default
+ * write     the text of a value
+ * @typedef {{name: string, label: string, help: string, choices?: string[], lines?: number,
+ *   read: (text: string) => any, write: (value: any) => string}} TextSetting
+ */
+
+/** @type {TextSetting[]} */
+export const ORDER = [
+  { name: "stop", label: "stop strings", lines: 2, read: linesOf, write: linesText,
+    help: "The text ends before any of these; one per line, \\n for a line break." },
+  { name: "preset", label: "preset", choices: Object.keys(presets), read: String, write: String,
+    help: "The order of the sampling stages, as in another engine." },
+  { name: "chain", label: "chain", lines: 2, read: chainOf, write: (names) => names.join(" "),
+    help: `The order of the sampling stages, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` },
+];
+
+/** How a text is computed, with the same tokens. @type {TextSetting[]} */
+export const COMPUTING = [
+  { name: "kv_cache", label: "KV cache", choices: ["on", "off"], read: (text) => text === "on", write: (on) => (on ? "on" : "off"),
+    help: "Off: every step computes all tokens again. The text is the same; Timelines show what each step costs." },
+  { name: "speculate", label: "drafts", choices: ["off", "ngram", "jacobi"], read: String, write: String,
+    help: "Guesses of several tokens, which the model checks in one pass: ngram guesses what followed earlier in the text, "
+      + "jacobi what the model drew ahead. The text is the same; those that were right are underlined." },
+];
+
+/** What a text must be: at each step the tokens that do not fit are removed. @type {TextSetting[]} */
+export const FORM = [
+  { name: "json_schema", label: "JSON schema", lines: 3, read: schemaOf, write: schemaText,
+    help: "The text is JSON of this schema; true: any JSON." },
+  { name: "regex", label: "regex", lines: 1, read: textOf, write: String, help: "This regular expression matches the text as a whole." },
+  { name: "choice", label: "choice", lines: 2, read: linesOf, write: linesText, help: "The text is one of these; one per line." },
+];
+
 /** The names of all fields: a refusal of the server is shown beside the field that it names. */
 export const FIELDS = [
   ...[...SAMPLING, ...REPETITION, ...LENGTH].map(({ name }) => name), "seed", "stop", "preset", "chain",
+  "kv_cache", "speculate", "json_schema", "regex", "choice",
 ];
 
 /** @param {Record<string, any>} values @returns {Style | null} the style with these values */
@@ -66,17 +103,47 @@ export function valueOf(text) {
 /** @type {Record<string, string>} */
 const ESCAPES = { n: "\n", t: "\t", "\\": "\\" };
 
-/** @param {string} text a stop string per line, with \n for a line break @returns {string[]} */
-export const stopsOf = (text) => text.split("\n").filter((line) => line !== "")
-  .map((line) => line.replaceAll(/\\([nt\\])/g, (_, letter) => ESCAPES[letter] ?? ""));
+/** @param {string} text a string per line, with \n for a line break @returns {string[]} */
+export function linesOf(text) {
+  return text.split("\n").filter((line) => line !== "")
+    .map((line) => line.replaceAll(/\\([nt\\])/g, (_, letter) => ESCAPES[letter] ?? ""));
+}
 
-/** @param {string[]} stops @returns {string} the field's text for them */
-export const stopsText = (stops) => stops
-  .map((stop) => stop.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t"))
-  .join("\n");
+/** @param {string[]} strings @returns {string} the field's text for them */
+export function linesText(strings) {
+  return strings.map((string) => string.replaceAll("\\", "\\\\").replaceAll("\n", "\\n").replaceAll("\t", "\\t")).join("\n");
+}
 
 /** @param {string} text names of stages @returns {string[] | undefined} undefined: the preset's order */
-export const chainOf = (text) => (text.trim() ? text.trim().split(/[\s,→]+/) : undefined);
+export function chainOf(text) {
+  return text.trim() ? text.trim().split(/[\s,→]+/) : undefined;
+}
+
+/** @param {string} text @returns {string | undefined} */
+function textOf(text) {
+  return text || undefined;
+}
+
+/** @param {string} text @returns {any} a text that is no JSON is left to the server to refuse */
+export function schemaOf(text) {
+  if (!text.trim()) return undefined;
+  return jsonError(text) ? text : JSON.parse(text);
+}
+
+/** @param {string} text @returns {string} what keeps it from being JSON, in the browser's words; "" where nothing does */
+export function jsonError(text) {
+  try {
+    JSON.parse(text);
+    return "";
+  } catch (error) {
+    return /** @type {SyntaxError} */ (error).message;
+  }
+}
+
+/** @param {any} schema @returns {string} */
+export function schemaText(schema) {
+  return typeof schema === "string" ? schema : JSON.stringify(schema);
+}
 
 /** @param {any} value of a setting @returns {string} */
 export function valueText(value) {

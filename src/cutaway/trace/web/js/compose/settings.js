@@ -12,42 +12,37 @@ import { el, replace } from "../parts/dom.js";
 import { canvasFields, usual as usualCanvas } from "./canvas-fields.js";
 import { dialField, textField } from "./field.js";
 import {
-  FIELDS, LENGTH, REPETITION, SAMPLING, chainOf, changeSettings, describeSettings, stopsOf, stopsText, styleOf, valueOf,
+  COMPUTING, FIELDS, FORM, LENGTH, ORDER, REPETITION, SAMPLING, changeSettings, describeSettings, jsonError, styleOf, valueOf,
 } from "./parameters.js";
-import { presets, stages, styles, usual } from "../figures/catalogue.js";
+import { styles, usual } from "../figures/catalogue.js";
 import { View } from "../parts/view.js";
 /** @import { Field } from "./field.js" */
+/** @import { TextSetting } from "./parameters.js" */
+/** @import { About } from "../state/store.js" */
 /** @import { Style } from "../figures/catalogue.js" */
 
 /** @typedef {{element: HTMLDetailsElement, count: HTMLElement, names: string[]}} Group */
 
 const SEED = { name: "seed", label: "seed",
   help: "The same seed gives the same text. Empty: the server chooses one, which is shown with the run." };
-const STOP = { name: "stop", label: "stop strings",
-  help: "The text ends before any of these; one per line, \\n for a line break." };
-const PRESET = { name: "preset", label: "preset",
-  help: "The order of the sampling stages, as in another engine." };
-const CHAIN = { name: "chain", label: "chain",
-  help: `The order of the sampling stages, instead of the preset's: ${stages.map(({ name }) => name).join(", ")}.` };
 
 /** The settings that are not folded. */
 const USUAL = [...usual, "max_tokens"];
 
-/** Fields that are empty by default. */
-const WITHOUT_DEFAULT = ["seed", "stop", "chain"];
+const TEXTS = [...ORDER, ...COMPUTING, ...FORM];
 
 class SettingsPanel extends View {
   styles = styles.map((style) => el("button", { type: "button", "aria-pressed": "false",
     title: `${describeSettings(style.settings)}: ${style.help}`, onclick: () => this.put(style.settings) }, style.name));
   voice = el("p", { class: "faint", role: "status" });
   other = el("p", { class: "said-of", role: "alert" });
-  presets = el("select", {}, ...Object.keys(presets).map((name) => el("option", { value: name }, name)));
   /** @type {Map<string, Field>} */
   fields = new Map();
   canvas = canvasFields(() => this.store.state.settings["denoise"], (denoise) => this.put({ denoise }));
   canvasCount = el("span", { class: "faint" });
   canvasGroup = el("details", {}, el("summary", {}, "Canvas", this.canvasCount),
     ...[...this.canvas.values()].map(({ element }) => element));
+  formless = el("p", { class: "faint" }, "This page cannot make a text fit a form: cutaway serve can.");
   /** @type {Group[]} */
   groups = [];
   /** @type {unknown} the refusal that is shown */
@@ -61,12 +56,7 @@ class SettingsPanel extends View {
     this.fields.set("seed", textField(SEED,
       el("input", { type: "text", inputmode: "numeric", autocomplete: "off", size: 20, placeholder: "random" }),
       (text) => this.store.set({ seed: text ?? "" })));
-    this.fields.set("stop", textField(STOP, el("textarea", { rows: 2 }),
-      (text) => this.put({ stop: stopsOf(text ?? "") })));
-    this.fields.set("preset", textField(PRESET, this.presets, (text) => this.put({ preset: text })));
-    this.fields.set("chain", textField(CHAIN, el("textarea", { rows: 2, spellcheck: "false" }),
-      (text) => this.put({ chain: chainOf(text ?? "") })));
-    this.chain = this.fields.get("chain")?.element;
+    for (const setting of TEXTS) this.fields.set(setting.name, this.textField(setting));
     const inForce = view("in-force");
     const price = view("price-box");
     replace(this, this.other, el("h2", {}, "Settings of the next text"),
@@ -74,16 +64,26 @@ class SettingsPanel extends View {
       ...USUAL.map((name) => this.fields.get(name)?.element), this.canvasGroup,
       this.group("More filters", SAMPLING.map(nameOf).filter((name) => !USUAL.includes(name))),
       this.group("Repetition", REPETITION.map(nameOf)),
-      this.group("Seed, stop strings, order", ["seed", "stop", "preset", "chain"]),
+      this.group("KV cache, drafts", COMPUTING.map(nameOf)),
+      this.group("JSON schema, regex, choice", FORM.map(nameOf), this.formless),
+      this.group("Seed, stop strings, order", ["seed", ...ORDER.map(nameOf)]),
       el("details", { ontoggle: () => price.draw() }, el("summary", {}, "Tokens and cost"), price), inForce);
     for (const part of [inForce, price]) part.attach(this.store, this.session);
   }
 
-  /** @param {string} title @param {string[]} names @returns {HTMLElement} */
-  group(title, names) {
+  /** @param {TextSetting} setting @returns {Field} */
+  textField(setting) {
+    const { name, choices, lines, read } = setting;
+    const input = choices ? el("select", {}, ...choices.map((choice) => el("option", { value: choice }, choice)))
+      : el("textarea", { rows: lines, spellcheck: "false" });
+    return textField(setting, input, (text) => this.put({ [name]: text === undefined ? undefined : read(text) }));
+  }
+
+  /** @param {string} title @param {string[]} names @param {HTMLElement} [more] @returns {HTMLElement} */
+  group(title, names, more) {
     const count = el("span", { class: "faint" });
     const element = el("details", {}, el("summary", {}, title, count),
-      ...names.map((name) => this.fields.get(name)?.element));
+      ...names.map((name) => this.fields.get(name)?.element), more);
     this.groups.push({ element, count, names });
     return element;
   }
@@ -102,8 +102,7 @@ class SettingsPanel extends View {
     this.drawnKey = now;
     const defaults = about?.defaults ?? {};
     this.drawStyles(styleOf({ ...defaults, ...settings }));
-    for (const [name, field] of this.fields) field.show(this.valueOf(name), WITHOUT_DEFAULT.includes(name) ? "" : defaults[name]);
-    if (this.chain) this.chain.hidden = !("chain" in defaults);
+    this.drawFields(defaults);
     this.drawCanvas();
     for (const { count, names } of this.groups) {
       const changes = names.filter((name) => name in settings || (name === "seed" && seed)).length;
@@ -124,13 +123,18 @@ class SettingsPanel extends View {
     this.canvasCount.textContent = changes ? ` · ${changes} changed` : "";
   }
 
-  /** @param {string} name @returns {any} undefined: the default */
-  valueOf(name) {
-    const { settings, seed } = this.store.state;
-    if (name === "seed") return seed || undefined;
-    if (name === "stop") return settings["stop"] && stopsText(settings["stop"]);
-    if (name === "chain") return settings["chain"]?.join(" ");
-    return settings[name];
+  /** @param {Record<string, any>} defaults */
+  drawFields(defaults) {
+    const { settings, seed, about } = this.store.state;
+    for (const { name } of [...SAMPLING, ...REPETITION, ...LENGTH]) this.fields.get(name)?.show(settings[name], defaults[name]);
+    this.fields.get("seed")?.show(seed || undefined, "");
+    for (const setting of TEXTS) {
+      const field = this.fields.get(setting.name);
+      field?.show(fieldText(setting, settings), fieldText(setting, defaults) ?? "");
+      if (field) field.element.hidden = about !== null && !offers(about, setting.name);
+    }
+    this.formless.hidden = !about?.local;
+    for (const { element } of this.groups) element.hidden = [...element.children].slice(1).every((part) => /** @type {HTMLElement} */ (part).hidden);
   }
 
   /** @param {Style | null} style */
@@ -140,13 +144,19 @@ class SettingsPanel extends View {
       ? `${describeSettings(style.settings)}. ${style.help}` : "Settings of your own.";
   }
 
+  /** @param {string} message of a refusal @param {string} name @returns {string} a text that is no JSON has a mistake of its own */
+  sentenceOf(message, name) {
+    const value = this.store.state.settings[name];
+    return name === "json_schema" && typeof value === "string" ? `json_schema is not JSON: ${jsonError(value)}` : message;
+  }
+
   /** Show the server's refusal beside the field that it names. */
   drawRefusal() {
     const { refusal } = this.store.state;
     this.shownRefusal = refusal;
     const param = refusal?.param === "max_completion_tokens" ? "max_tokens" : (refusal?.param ?? "");
-    for (const [name, field] of this.fields) field.complain(refusal && name === param ? refusal.message : null);
-    this.other.textContent = refusal && !FIELDS.includes(param) ? refusal.message : "";
+    for (const [name, field] of this.fields) field.complain(refusal && name === param ? this.sentenceOf(refusal.message, name) : null);
+    this.other.textContent = refusal && (!FIELDS.includes(param) || this.fields.get(param)?.element.hidden) ? refusal.message : "";
     const group = this.groups.find(({ names }) => names.includes(param));
     if (group) group.element.open = true;
     // Wait until the other parts are drawn, since that moves the field.
@@ -154,8 +164,20 @@ class SettingsPanel extends View {
   }
 }
 
+/** Settings of a text that is written from left to right. */
+const CAUSAL = [...COMPUTING, ...FORM].map(nameOf);
+
+/** @param {About} about @param {string} name @returns {boolean} whether the model's texts have the setting, where it runs */
+const offers = ({ canvas, defaults, local }, name) =>
+  name in defaults && !local?.lacks.includes(name) && !(canvas && CAUSAL.includes(name));
+
+/** @param {TextSetting} setting @param {Record<string, any>} values @returns {string | undefined} the text of its value; undefined: it has none */
+const fieldText = ({ name, write }, values) => (values[name] === undefined || values[name] === null ? undefined : write(values[name]));
+
 /** @param {{name: string}} dial @returns {string} */
-const nameOf = (dial) => dial.name;
+function nameOf(dial) {
+  return dial.name;
+}
 
 /** @param {string} name @returns {View} */
 const view = (name) => /** @type {View} */ (document.createElement(name));

@@ -5,11 +5,18 @@
 
 import { LN2, bits } from "./numbers.js";
 import { endMoment } from "./endings.js";
-/** @import { Trace, Step } from "../state/trace.js" */
+/** @import { Trace, Step, Pass } from "../state/trace.js" */
 /** @import { EndMoment } from "./endings.js" */
 
-/** The phases of a step of the engine, in order; draft only where a draft model ran. */
+/** The phases of a step of the engine, in order; draft only where tokens were drafted. */
 export const PHASES = /** @type {const} */ (["schedule", "draft", "run", "sample"]);
+
+/**
+ * @param {Step | Pass} record @param {Step | Pass | undefined} before
+ * @returns {boolean} whether one step of the engine computed both tokens: then they have one time
+ */
+export const sharesPass = (record, before) =>
+  before !== undefined && "source" in record && PHASES.every((phase) => record.ms[phase] === before.ms[phase]);
 
 /**
  * An outcome of the end token: the number of steps that had it, and the sum of the token's probabilities there under the
@@ -31,7 +38,7 @@ export class Series {
     this.end = [];
     /** @type {number[]} bytes of the keys and values read */
     this.kv = [];
-    /** @type {number[][]} milliseconds of the first phase, of the first two, and so on */
+    /** @type {number[][]} milliseconds of the first phase, of the first two, and so on; 0 for a token of the same pass as the one before */
     this.ms = PHASES.map(() => []);
     /** @type {Map<string, Outcome>} by outcome of the end token */
     this.outcomes = new Map();
@@ -60,8 +67,9 @@ export class Series {
     this.kv.push((step.kv_tokens ?? 0) * this.trace.head.kv_bytes_per_token);
     this.moments.push(moment);
     this.end.push(moment?.probability ?? 0);
+    const isShared = sharesPass(step, this.trace.steps[this.surprise.length - 2]);
     let sum = 0;
-    PHASES.forEach((phase, i) => this.ms[i]?.push(sum += step.ms[phase] ?? 0));
+    PHASES.forEach((phase, i) => this.ms[i]?.push(sum += isShared ? 0 : step.ms[phase] ?? 0));
     if (moment) this.count(moment);
   }
 

@@ -163,7 +163,7 @@ export function allFigures(view) {
   if (view.kvTokens !== null) figures.push(["KV cache", [`${thousands(view.kvTokens)} tokens, ${memory(view.kvBytes)}`]]);
   for (const phase of PHASES) {
     const ms = view.ms[phase];
-    if (ms) figures.push([phase === "draft" ? "draft model" : phase, [`${ms.toFixed(1)} ms`]]);
+    if (ms) figures.push([phase === "draft" ? "drafting" : phase, [`${ms.toFixed(1)} ms`]]);
   }
   figures.push(["row hash", [view.rowHash]], ["fingerprint", [view.fingerprint]]);
   return figures;

@@ -3,7 +3,7 @@
  */
 
 import { percent, thousands } from "./numbers.js";
-import { PHASES } from "./series.js";
+import { PHASES, sharesPass } from "./series.js";
 /** @import { Trace, Step, Pass } from "../state/trace.js" */
 
 /**
@@ -13,7 +13,7 @@ import { PHASES } from "./series.js";
  * @typedef {{blocks: Block[], at: number[], ms: number, model: number}} Times at: by step or pass, the index of its block
  */
 
-const NAMES = { schedule: "waiting", draft: "draft model", run: "model", sample: "choosing" };
+const NAMES = { schedule: "waiting", draft: "drafting", run: "model", sample: "choosing" };
 
 /** @type {WeakMap<Trace, Times>} */
 const all = new WeakMap();
@@ -27,13 +27,9 @@ export function timesOf(trace) {
   return times;
 }
 
-/**
- * @param {Times} times @param {Step | Pass} record
- * @param {Step | Pass | undefined} before several tokens may come from one step of the engine, which then has one time
- */
+/** @param {Times} times @param {Step | Pass} record @param {Step | Pass | undefined} before */
 function take(times, record, before) {
-  const isShared = before && "source" in record && PHASES.every((phase) => record.ms[phase] === before.ms[phase]);
-  if (!isShared) {
+  if (!sharesPass(record, before)) {
     const ms = PHASES.reduce((sum, phase) => sum + (record.ms[phase] ?? 0), 0);
     const model = (record.ms["run"] ?? 0) + (record.ms["draft"] ?? 0);
     times.blocks.push({ ms, model, tokens: ("rows" in record ? record.rows : record.kv_tokens) ?? 0 });

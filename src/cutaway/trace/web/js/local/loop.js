@@ -99,6 +99,7 @@ export class Loop {
     let cached = 0;
     while (output.length < limit) {
       const started = performance.now(), at = ids.length + output.length;
+      if (!params.kv_cache) this.reader.cachedIds = [];
       const count = await this.read([...ids, ...output], signal);
       if (count < 0) return;
       if (!output.length) cached = count;

@@ -44,6 +44,8 @@ export class Chart {
     this.layout = "";
     this.scale = 1; // of the type
     this.live = false;
+    /** @type {unknown} */
+    this.more = null;
     /** @type {Row[]} */
     this.rows = [];
     /** @type {number[]} y of the foot of each row */
@@ -93,11 +95,12 @@ export class Chart {
     this.follow();
   }
 
-  /** @param {Series} series @param {number} step the selected one @param {boolean} live */
-  show(series, step, live) {
+  /** @param {Series} series @param {number} step the selected one @param {boolean} live @param {unknown} [more] what else the rows depend on */
+  show(series, step, live, more = null) {
     const scale = typeScale();
-    const hasGrown = series !== this.series || series.length !== this.count || live !== this.live || scale !== this.scale;
+    const hasGrown = series !== this.series || series.length !== this.count || live !== this.live || scale !== this.scale || more !== this.more;
     this.scale = scale;
+    this.more = more;
     this.series = series;
     this.count = series.length;
     this.live = live;

@@ -8,8 +8,14 @@ import { bits, markLineBreaks, percent, probability, surpriseColour, visible, wo
 import { findFavourite } from "../figures/rivals.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
-/** @type {Record<string, string>} marks of forced tokens and draft tokens */
-const MARKS = { forced: "→", draft: "d" };
+/**
+ * @param {Trace} trace @param {Step} step
+ * @returns {string | null} the mark of a forced token, and of the first draft token in a row; the others are underlined only
+ */
+function markOf({ steps }, { source, index }) {
+  if (source === "draft") return steps[index - 1]?.source === "draft" ? null : "d";
+  return source === "forced" ? "→" : null;
+}
 
 /**
  * @param {Trace} trace @param {Step} step
@@ -22,9 +28,9 @@ export function chip(trace, step, inherited, isOwn) {
   const name = trace.nameOf(step.token_id);
   const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
-  const mark = inherited ? null : MARKS[step.source];
+  const mark = inherited ? null : markOf(trace, step);
   const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces
-  return el("span", { class: `token ${isOwn ? "chip" : "aside"} ${kindOf(trace, step.token_id)}`, title,
+  return el("span", { class: `token ${isOwn ? "chip" : "aside"} ${kindOf(trace, step.token_id)}${step.source === "draft" ? " drafted" : ""}`, title,
     "data-mark": mark, style: { "--surprise": surpriseColour(surprise), "--lead": lead } },
     ...addGhost(name === "" ? visible(name) : markLineBreaks(name), isOwn ? ghost(trace, step) : null));
 }

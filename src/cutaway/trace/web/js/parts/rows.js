@@ -8,8 +8,9 @@ import { el } from "./dom.js";
 import { outcomeColour, outcomePhrase } from "../figures/endings.js";
 import { bars, nearlyAll, peaks, roundUp } from "../figures/columns.js";
 import { MOST_BITS, height, memory, short } from "../figures/numbers.js";
-import { PHASES } from "../figures/series.js";
+import { PHASES, seriesOf } from "../figures/series.js";
 /** @import { Columns } from "../figures/columns.js" */
+/** @import { Run } from "../state/store.js" */
 /** @import { Series } from "../figures/series.js" */
 
 /**
@@ -22,11 +23,17 @@ import { PHASES } from "../figures/series.js";
 /** The colours of the phases of a step, from the bottom upwards. */
 export const PHASE_COLOURS = ["var(--ink)", "var(--faint)", "var(--bar)", "var(--accent)"];
 
-/** @param {Series} series @returns {Row[]} of a canvas, the KV cache only where its record has it */
-export function allRows(series) {
+/**
+ * @param {Series} series @param {Run | null} [twin] a run of the same text, whose times have the same scale
+ * @returns {Row[]} of a canvas, the KV cache only where its record has it
+ */
+export function allRows(series, twin = null) {
   const canvas = series.trace.head.decoder !== undefined;
+  const all = [series, ...(twin ? [seriesOf(twin.trace)] : [])];
+  const maximum = Math.max(...all.map(({ ms }) => roundUp(nearlyAll(ms.at(-1) ?? []))));
+  const times = all.map((one, i) => msRow(one, maximum, i ? `run ${twin?.id}` : "time"));
   return [plain("surprise", `${MOST_BITS} bits`, 56, series.surprise, MOST_BITS), entropyRow(series),
-    ...(canvas && !series.kv.some(Boolean) ? [] : [kvRow(series)]), msRow(series)];
+    ...(canvas && !series.kv.some(Boolean) ? [] : [kvRow(series)]), ...times];
 }
 
 /** @param {Series} series @returns {Row} */
@@ -90,15 +97,14 @@ function lane(letter, at) {
   };
 }
 
-/** @param {Series} series @returns {Row} stacked phases; bars beyond the scale are cut */
-function msRow({ ms }) {
+/** @param {Series} series @param {number} maximum where the scale ends @param {string} name @returns {Row} stacked phases; bars beyond the scale are cut */
+function msRow({ ms }, maximum, name) {
   const high = 48;
   const all = ms.at(-1) ?? [];
-  const maximum = roundUp(nearlyAll(all));
   const y = (/** @type {number} */ phase, /** @type {number} */ i) =>
     high * Math.min((ms[phase]?.[i] ?? 0) / maximum, 1);
   return {
-    name: "time", top: `${short(maximum)} ms`, foot: "0", high,
+    name, top: `${short(maximum)} ms`, foot: "0", high,
     paths: (columns, foot) => {
       const steps = peaks((i) => all[i] ?? 0, columns.edges);
       const parts = PHASES.flatMap((_, phase) => {

@@ -5,6 +5,7 @@
 
 import { staircase, timeBar } from "../drawings/time.js";
 import { partsOf, timeSentence, timesOf } from "../figures/time.js";
+import { draftSentence } from "../figures/ways.js";
 import { button, el, renderMark, replace, setText } from "./dom.js";
 import { View, throttle } from "./view.js";
 
@@ -39,7 +40,8 @@ class TimeView extends View {
     replace(this.bar, parts.length ? renderMark(timeBar(parts, BAR)) : null);
     setText(this.parts, parts.map(({ name, ms }) => `${name} ${ms.toFixed(1)} ms`).join(" | "));
     replace(this.stairs, parts.length ? renderMark(staircase(times, times.at[at] ?? -1, STAIRS)) : null);
-    setText(this.says, times.blocks.length ? timeSentence(times, trace.head.decoder !== undefined) : "");
+    const sentences = times.blocks.length ? [timeSentence(times, trace.head.decoder !== undefined), draftSentence(trace)] : [];
+    setText(this.says, sentences.filter(Boolean).join(" "));
   }
 }
 

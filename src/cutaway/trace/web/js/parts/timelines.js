@@ -1,6 +1,6 @@
 /**
- * The timelines of a whole run: surprise, entropy, the KV cache and time, on one axis of steps. The end token's
- * probability is under the text.
+ * The timelines of a whole run: surprise, entropy, the KV cache and time, on one axis of steps, and the time of the same
+ * text where another run computed it in another way. The end token's probability is under the text.
  */
 
 import { Chart } from "./chart.js";
@@ -8,12 +8,15 @@ import { el, replace } from "./dom.js";
 import { memory, visible } from "../figures/numbers.js";
 import { PHASE_COLOURS, allRows } from "./rows.js";
 import { PHASES, seriesOf } from "../figures/series.js";
+import { twinOf } from "../figures/ways.js";
+import "./ways.js";
 import { View } from "./view.js";
+/** @import { Run } from "../state/store.js" */
 /** @import { Series } from "../figures/series.js" */
 /** @import { Step } from "../state/trace.js" */
 
 class RunTimelines extends View {
-  chart = new Chart(allRows, {
+  chart = new Chart((series) => allRows(series, this.twin), {
     choose: (step) => this.store.goTo(step),
     hover: (step) => this.hover(step),
   });
@@ -21,7 +24,10 @@ class RunTimelines extends View {
   key = el("ul", { class: "key row faint", "aria-label": "Key" }, el("li", {}, "time, from the bottom up:"),
     ...PHASES.map((phase, i) => el("li", {}, el("i", { style: { background: PHASE_COLOURS[i] } }), phase)),
     el("li", {}, "Where steps share a pixel, the highest is shown. Times above the scale are cut off."));
-  content = el("div", {}, this.chart.element, this.readout, this.key);
+  ways = /** @type {View} */ (document.createElement("text-ways"));
+  content = el("div", {}, this.chart.element, this.readout, this.key, this.ways);
+  /** @type {Run | null} a run of the same text, computed in another way */
+  twin = null;
   empty = el("p", { class: "faint" }, "No token has been generated yet.");
   /** @type {number | null} */
   hovered = null;
@@ -36,6 +42,7 @@ class RunTimelines extends View {
     const zoom = el("div", { class: "zoom row", role: "group", "aria-label": "Zoom" }, ...buttons);
     this.content.prepend(zoom);
     replace(this, this.empty, this.content);
+    this.ways.attach(this.store, this.session);
   }
 
   draw() {
@@ -46,7 +53,8 @@ class RunTimelines extends View {
     this.content.hidden = !hasSteps;
     if (!run || !hasSteps) return;
     const series = seriesOf(run.trace);
-    this.chart.show(series, state.step, run.live);
+    this.twin = twinOf(state.runs, run);
+    this.chart.show(series, state.step, run.live, this.twin?.trace.steps.length);
     this.readOut(series);
   }
 

@@ -59,9 +59,9 @@ const object = (fields, more = {}) => (value) => {
 };
 
 /** @type {Map<string, Reader>} */
-const LISTS = new Map([["stop", (value) => list(text)(typeof value === "string" ? [value] : value)], ["chain", orNull(list(text))]]);
+const LISTS = new Map([["stop", (value) => list(text)(typeof value === "string" ? [value] : value)], ["chain", orNull(list(text))], ["choice", list(text)]]);
 
-/** @type {Reader} of settings, in their order: who writes the text checks their values, but two are lists here */
+/** @type {Reader} of settings, in their order: who writes the text checks their values, but some are lists here */
 const settings = (value) => isObject(value) ? Object.fromEntries(Object.entries(record(anything)(value) ?? {})
   .map(([name, setting]) => [name, (LISTS.get(name) ?? anything)(setting)])
   .filter(([, setting]) => setting !== undefined)) : undefined;

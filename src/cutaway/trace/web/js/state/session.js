@@ -145,11 +145,20 @@ export class Session {
     const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && !RUN_SETTINGS.includes(name));
     const recorded = Object.fromEntries(names.map((name) => [name, head.params[name]]));
     if (recorded["candidates"] === 0) delete recorded["candidates"]; // in traces of earlier pages without a server
+    if (recorded["json_schema"]) recorded["json_schema"] = JSON.parse(recorded["json_schema"]); // a trace has its text
     const maxTokens = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
       kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
       settings: { ...recorded, max_tokens: maxTokens, ...settings },
     };
+  }
+
+  /** @param {Run} run @returns {Request} that writes its text again */
+  requestOf(run) {
+    const { prompt, prompt_token_ids: ids, params, seed } = run.trace.head;
+    if (run.request) return { ...run.request, seed };
+    const again = this.makeContinuation(run, params["forced"] ?? [], { max_tokens: params["max_tokens"] });
+    return { ...again, prompt: prompt ?? ids };
   }
 
   /**
@@ -194,10 +203,7 @@ export class Session {
     const reason = this.foreign(run);
     if (reason) return this.store.set({ notice: reason }), null;
     const { step, candidate } = state;
-    const { prompt, prompt_token_ids: ids, params } = run.trace.head;
-    const again = this.makeContinuation(run, params["forced"] ?? [], { max_tokens: params["max_tokens"] });
-    const request = { ...again, prompt: prompt ?? ids };
-    const ownRun = this.store.add({ ...run, request });
+    const ownRun = this.store.add({ ...run, request: this.requestOf(run) });
     this.store.set({ step, candidate });
     return ownRun;
   }
@@ -253,9 +259,9 @@ export class Session {
   }
 }
 
-/** Settings of a run that its continuation does not take over: a request has its own seed and forced tokens, and the page
- * reads no log-probabilities but those of the trace. */
-const RUN_SETTINGS = ["seed", "forced", "logprobs", "prompt_logprobs"];
+/** Settings of a run that its continuation does not take over: a request has its own seed and forced tokens, the page
+ * reads no log-probabilities but those of the trace, and without the KV cache a step would compute the whole text. */
+const RUN_SETTINGS = ["seed", "forced", "logprobs", "prompt_logprobs", "kv_cache"];
 
 /** The least number of tokens after a fork, however close it is to the end of its run. */
 const AFTER = 32;

@@ -67,8 +67,8 @@
  *   refusal: {param: string | null, message: string} | null, notice: string | null,
  *   about: About | null, device: import("./api.js").Device | null, loading: boolean, locked: boolean, large: boolean, arriving: boolean, sheet: boolean}} State
  *
- * The model; local: it is in the page itself (local/model.js), and whether that can look inside of a step.
- * @typedef {{model: string, local?: {inside: boolean, practice: string[]}, models?: string[], weights: string, version: string, context: number,
+ * The model; local: it is in the page itself (local/model.js), whether that can look inside of a step, and the settings that it lacks.
+ * @typedef {{model: string, local?: {inside: boolean, practice: string[], lacks: string[]}, models?: string[], weights: string, version: string, context: number,
  *   attention: string | number, writes?: boolean, chat: boolean, near?: "cosine" | "head" | "maxsim" | null, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean} | null}} About
  */
 
