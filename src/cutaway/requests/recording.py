@@ -82,6 +82,8 @@ def page_about(
 
     context: the most tokens of prompt and text together. attention: see ``ModelConfig``
     """
+    speculate = str(defaults["speculate"]).partition(":")[0]  # a draft model's path is private
+    defaults = {**defaults, "speculate": speculate}
     return {
         "model": model,
         "weights": weights,

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from cutaway import LLM
+from support.served import serve
+
 SETTINGS = {"max_tokens": 40, "temperature": 0.3}
 SCHEMA = '{"type": "object", "properties": {"blue": {"type": "boolean"}}, "required": ["blue"],'
 SCHEMA += ' "additionalProperties": false}'
@@ -173,3 +176,22 @@ def test_the_page_alone_says_what_it_lacks(open_page, hosted, toy_chat_folder):
     page.tab.get_by_label("Text to continue").fill("Mr. Darcy")
     page.tab.get_by_role("button", name="Write", exact=True).click()
     page.tab.locator("settings-panel > .said-of").get_by_text("regex: this page cannot").wait_for()
+
+
+def test_a_server_that_drafts_with_a_model_keeps_its_path(open_page, toy_chat_path):
+    """Its texts are branched with the same drafts, and written again without."""
+    llm = LLM(toy_chat_path, threads=1, context=512, progress=False)
+    with serve(llm, speculate=f"draft:{toy_chat_path}") as served:
+        page = open_page(f"{served.url}/")
+        page.write("Mr. Darcy", seed=5, **SETTINGS)
+        about = page.tab.evaluate("() => document.querySelector('text-ways').store.state.about")
+        assert str(toy_chat_path) not in json.dumps(about)
+        assert field(page, "speculate").input_value() == "draft"
+        page.fork(2)
+        assert len(runs_of(page)) == 2 and page.tab.locator("#notice").inner_text() == ""
+        page.tab.get_by_role("tab", name="Timelines").click()
+        page.tab.get_by_role("button", name="Write it again with the KV cache").click()
+        page.settle()
+        page.wait_for_runs()
+        (_, (*fork, _, draft), (*again, _, off)) = runs_of(page)
+        assert fork == again and off == "off" and draft.startswith("draft:")

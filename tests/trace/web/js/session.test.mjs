@@ -49,11 +49,13 @@ test("what continues a run has its form, and the KV cache", async () => {
   const run = await session.open(file("held.jsonl"));
   const { params, weights } = run.trace.head;
   params.kv_cache = false;
-  store.set({ about: { weights, defaults: { json_schema: null, kv_cache: true, temperature: 1 } } });
+  params.speculate = "draft:small";
+  store.set({ about: { weights, defaults: { json_schema: null, kv_cache: true, speculate: "off", temperature: 1 } } });
   const schema = JSON.parse(params.json_schema);
-  assert.deepEqual(session.makeContinuation(run, []).settings, { json_schema: schema, temperature: 0.7, max_tokens: 32 });
+  assert.deepEqual(session.makeContinuation(run, []).settings,
+    { json_schema: schema, speculate: "draft", temperature: 0.7, max_tokens: 32 });
   assert.deepEqual(session.requestOf(run), { kind: "completion", prompt: run.trace.head.prompt, messages: [], forced: [],
-    seed: run.trace.head.seed, settings: { json_schema: schema, temperature: 0.7, max_tokens: params.max_tokens } });
+    seed: run.trace.head.seed, settings: { json_schema: schema, speculate: "draft", temperature: 0.7, max_tokens: params.max_tokens } });
 });
 
 test("what came as records is the file again", () => {

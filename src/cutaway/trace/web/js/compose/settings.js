@@ -130,8 +130,11 @@ class SettingsPanel extends View {
     this.fields.get("seed")?.show(seed || undefined, "");
     for (const setting of TEXTS) {
       const field = this.fields.get(setting.name);
-      field?.show(fieldText(setting, settings), fieldText(setting, defaults) ?? "");
-      if (field) field.element.hidden = about !== null && !offers(about, setting.name);
+      if (!field) continue;
+      const usualText = fieldText(setting, defaults) ?? "";
+      addChoice(field.element.querySelector("select"), usualText);
+      field.show(fieldText(setting, settings), usualText);
+      field.element.hidden = about !== null && !offers(about, setting.name);
     }
     this.formless.hidden = !about?.local;
     for (const { element } of this.groups) element.hidden = [...element.children].slice(1).every((part) => /** @type {HTMLElement} */ (part).hidden);
@@ -162,6 +165,11 @@ class SettingsPanel extends View {
     // Wait until the other parts are drawn, since that moves the field.
     requestAnimationFrame(() => this.fields.get(param)?.element.scrollIntoView({ block: "nearest" }));
   }
+}
+
+/** @param {HTMLSelectElement | null} select @param {string} usual a server may draft in a way of its own by default */
+function addChoice(select, usual) {
+  if (select && usual && ![...select.options].some(({ value }) => value === usual)) select.append(el("option", { value: usual }, usual));
 }
 
 /** Settings of a text that is written from left to right. */

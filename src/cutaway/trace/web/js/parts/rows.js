@@ -31,7 +31,7 @@ export function allRows(series, twin = null) {
   const canvas = series.trace.head.decoder !== undefined;
   const all = [series, ...(twin ? [seriesOf(twin.trace)] : [])];
   const maximum = Math.max(...all.map(({ ms }) => roundUp(nearlyAll(ms.at(-1) ?? []))));
-  const times = all.map((one, i) => msRow(one, maximum, i ? `run ${twin?.id}` : "time"));
+  const times = all.map((member, i) => msRow(member, maximum, i ? `run ${twin?.id}` : "time"));
   return [plain("surprise", `${MOST_BITS} bits`, 56, series.surprise, MOST_BITS), entropyRow(series),
     ...(canvas && !series.kv.some(Boolean) ? [] : [kvRow(series)]), ...times];
 }

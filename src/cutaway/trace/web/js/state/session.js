@@ -145,6 +145,8 @@ export class Session {
     const names = Object.keys(about?.defaults ?? {}).filter((name) => name in head.params && !RUN_SETTINGS.includes(name));
     const recorded = Object.fromEntries(names.map((name) => [name, head.params[name]]));
     if (recorded["candidates"] === 0) delete recorded["candidates"]; // in traces of earlier pages without a server
+    // The draft model is the server's own, and a request does not name it.
+    if (recorded["speculate"]) recorded["speculate"] = recorded["speculate"].split(":", 1)[0];
     if (recorded["json_schema"]) recorded["json_schema"] = JSON.parse(recorded["json_schema"]); // a trace has its text
     const maxTokens = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
