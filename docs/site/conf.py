@@ -17,7 +17,7 @@ from sphinx.util.inspect import stringify_signature
 
 import docstrings  # beside this file, which is no package
 import written
-from cutaway import __version__
+from cutaway import LLM, AsyncLLM, __version__
 from cutaway.features.lessons import pages as lessons
 
 project = "cutaway"
@@ -60,6 +60,7 @@ pygments_style, pygments_dark_style = "tango", "github-dark"
 
 def setup(app: Any) -> None:
     """Connect what writes parts of pages, and what reads docstrings."""
+    _shorten_signatures()
     app.connect("source-read", _fill_in)
     app.connect("autodoc-process-docstring", _read)
     app.connect("autodoc-process-signature", _overloads)
@@ -84,19 +85,22 @@ def _read(_app: Any, _what: str, _name: str, object: Any, _options: Any, lines: 
     docstrings.read(object, lines)
 
 
+def _shorten_signatures() -> None:
+    """A request's keywords are listed on a page, and not with each function."""
+    for kind in (LLM, AsyncLLM):
+        for name in dir(kind):
+            function: Any = getattr(kind, name)
+            if declared := getattr(function, "declared_signature", None):
+                function.__signature__ = declared
+
+
 def _overloads(
     _app: Any, _what: str, name: str, object: Any, _options: Any, *_signature: Any
 ) -> tuple[str, str] | None:
-    """All that a function takes and gives; autodoc knows those of the class's own module alone.
-
-    A request's keywords are listed on a page, and not with each function.
-    """
-    overloads = get_overloads(object) if isfunction(object) else []
-    each = [signature(one) for one in overloads]
-    if not each and (declared := getattr(object, "declared_signature", None)):
-        each = [declared]
-    if not each:
+    """All that a function takes and gives; autodoc knows those of the class's own module alone."""
+    if not (overloads := get_overloads(object) if isfunction(object) else []):
         return None
+    each = [signature(one) for one in overloads]
     each = [one.replace(parameters=[*one.parameters.values()][1:]) for one in each]  # no self
     lines = [stringify_signature(one, unqualified_typehints=True) for one in each]
     *more, (arguments, result) = [line.rsplit(" -> ", 1) for line in lines]
