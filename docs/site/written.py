@@ -53,6 +53,7 @@ def contributing() -> str:
 def changelog() -> str:
     """The changes by release, below the page's own title."""
     text = (ROOT / "CHANGELOG.md").read_text("utf-8").partition("\n")[2]
+    text = text.replace("[SECURITY.md](SECURITY.md)", "SECURITY.md")  # which is no page of the site
     return text.replace("](docs/", "](../")
 
 

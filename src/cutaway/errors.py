@@ -45,8 +45,8 @@ class InputError(CutawayError, ValueError):
     """The caller asked for something impossible: a value out of range, an unknown name.
 
     A single argument is a sentence about no field. With more arguments, the first is the field, and
-    the others are the rest of the sentence, as in ``InputError("top_p", " must be between 0 and
-    1")``; further fields among them are ``Name``s.
+    the others are the rest of the sentence, as in ``InputError("top_p", " must be at most 1")``;
+    fields among them are of the type ``Name``.
     """
 
     def __init__(self, *words: str) -> None:
