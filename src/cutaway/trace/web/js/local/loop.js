@@ -24,8 +24,10 @@ import { StoppedText } from "./stops.js";
  * @typedef {{prompt: string | number[], messages: import("./chat.js").Message[] | null, settings: Json, seed: string | null,
  *   forced: number[]}} Asked
  * messages: a conversation, which is answered in the place of a prompt
+ *
+ * @typedef {{ids: number[], forced: number[], params: Json, limit: number, chain: import("./core.js").Chain}} Plan
+ * ids: the prompt; limit: the most tokens after it
  */
-
 
 export class Loop {
   /**
@@ -62,71 +64,69 @@ export class Loop {
   }
 
   /**
-   * @param {Asked} asked
+   * @param {Asked} request
    * @param {AbortSignal} [signal]
    * @returns {AsyncGenerator<Json[]>}
    */
-  async *records({ prompt, messages, settings: { forced: before = [], ...settings }, seed, forced: requestIds }, signal) {
-    const ids = messages ? chatIds(messages, this.about.chat, this.tokenizer)
-      : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
-    const forced = requestIds.length ? requestIds : before; // as a server takes the two, from addresses of earlier pages
-    const params = readSettings(seed === null ? settings : { ...settings, seed }, this.about, this.tokenizer), drawSeed = params.seed;
-    checkPrompt(ids, forced, params, this.tokenizer);
-    const limit = Math.min(params.max_tokens, this.context - ids.length);
-    if (limit < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.context}: shorten it`);
+  async *records(request, signal) {
+    const plan = this.plan(request), { ids, params, limit } = plan;
     if (!params.cache_prompt) this.reader.cachedIds = [];
-    const stages = chainOf(params, this.about), isGreedy = params.temperature === 0;
-    const chain = this.chain(params, ids);
-    const tracked = [...new Set([...params.track, ...this.about.end_ids])];
+    const head = this.head(request, plan), recorded = new Set();
+    yield [head, ...this.newTokens([...ids, ...head.tracked_ids, ...head.end_ids], recorded)];
 
-    /** @type {Json} */
-    const head = {
-      ...this.about.head, ...this.computed, prompt: messages || typeof prompt !== "string" ? null : prompt,
-      prompt_token_ids: ids, chain: stages.map(describeStage),
-      candidates: params.candidates, params: { ...params, forced, seed: String(drawSeed) }, seed: String(drawSeed), tracked_ids: tracked, end_ids: this.about.end_ids,
-    };
-    const recorded = new Set();
-    yield [head, ...this.newTokens([...ids, ...tracked, ...this.about.end_ids], recorded)];
-
-    const text = new StoppedText(params.stop);
-    const ending = new Map([...(params.ignore_eos ? [] : this.about.end_ids).map((/** @type {number} */ id) => [id, "end_token"]),
-      ...params.stop_token_ids.map((/** @type {number} */ id) => [id, "stop_token"])]);
-    /** @type {number[]} */
-    const output = [];
-    /** @type {string | number | null} */
-    let match = null;
-    let fingerprint = START, reason = limit === params.max_tokens ? "max_tokens" : "context_full";
-    let cached = 0;
-    while (output.length < limit) {
-      const started = performance.now(), at = ids.length + output.length;
+    const text = new StoppedText(params.stop), endings = endingsOf(params, this.about), output = /** @type {number[]} */ ([]);
+    let reason = limit === params.max_tokens ? "max_tokens" : "context_full", match = /** @type {string | number | null} */ (null);
+    let fingerprint = START, cached = 0;
+    while (output.length < limit && match === null) {
+      const started = performance.now();
       if (!params.kv_cache) this.reader.cachedIds = [];
       const count = await this.read([...ids, ...output], signal);
       if (count < 0) return;
       if (!output.length) cached = count;
       const ran = performance.now();
-      const draw = this.core.draw({
-        chain, seed: drawSeed, position: at, output, candidates: params.candidates, tracked, forced: forced[output.length],
-      });
+      const draw = this.draw(plan, head.tracked_ids, output);
       fingerprint = chainHash(fingerprint, draw.logits_hash);
-      const ends = ending.get(draw.token_id);
-      const step = {
-        kind: "step", index: output.length, position: at, token_id: draw.token_id, sampled_id: draw.sampled_id,
-        source: output.length < forced.length ? "forced" : isGreedy ? "greedy" : "sampled",
-        text: ends ? "" : text.push(this.tokenizer.bytes(draw.token_id)),
-        ...figures(draw, isGreedy), kv_tokens: at,
-        ms: { schedule: 0, run: ms(ran - started), sample: ms(performance.now() - ran) },
-        logits_hash: hexadecimal(draw.logits_hash), fingerprint: hexadecimal(fingerprint),
-      };
+      const ends = endings.get(draw.token_id);
+      const step = recordOf(draw, plan, { index: output.length, fingerprint, text: ends ? "" : text.push(this.tokenizer.bytes(draw.token_id)),
+        ms: { schedule: 0, run: ms(ran - started), sample: ms(performance.now() - ran) } });
       output.push(draw.token_id);
       yield [...this.newTokens(namedIds(draw), recorded), step];
       if (ends) [reason, match] = [ends, draw.token_id];
       else if (text.match !== null) [reason, match] = ["stop_string", text.match];
-      if (match !== null) break;
     }
     yield [{
       kind: "end", reason, matched: match, usage: { prompt_tokens: ids.length, cached_tokens: cached, completion_tokens: output.length },
       fingerprint: hexadecimal(fingerprint), text: text.end(), error: null, speculation: { proposed: 0, accepted: 0 },
     }];
+  }
+
+  /** @param {Asked} request @returns {Plan} a request that was checked */
+  plan({ prompt, messages, settings: { forced: before = [], ...settings }, seed, forced: requestIds }) {
+    const ids = messages ? chatIds(messages, this.about.chat, this.tokenizer)
+      : typeof prompt === "string" ? this.tokenizer.encode(prompt) : prompt;
+    const forced = requestIds.length ? requestIds : before; // as a server takes the two, from addresses of earlier pages
+    const params = readSettings(seed === null ? settings : { ...settings, seed }, this.about, this.tokenizer);
+    checkPrompt(ids, forced, params, this.tokenizer);
+    const limit = Math.min(params.max_tokens, this.context - ids.length);
+    if (limit < 1) throw new Error(`the prompt has ${ids.length} tokens, and the page's context ${this.context}: shorten it`);
+    return { ids, forced, params, limit, chain: this.chain(params, ids) };
+  }
+
+  /** @param {Asked} request @param {Plan} plan @returns {Json} the first record */
+  head({ prompt, messages }, { ids, forced, params }) {
+    const seed = String(params.seed);
+    return {
+      ...this.about.head, ...this.computed, prompt: messages || typeof prompt !== "string" ? null : prompt,
+      prompt_token_ids: ids, chain: chainOf(params, this.about).map(describeStage),
+      candidates: params.candidates, params: { ...params, forced, seed }, seed,
+      tracked_ids: [...new Set([...params.track, ...this.about.end_ids])], end_ids: this.about.end_ids,
+    };
+  }
+
+  /** @param {Plan} plan @param {number[]} tracked @param {number[]} output so far @returns {Drawn} the next token */
+  draw({ ids, forced, params, chain }, tracked, output) {
+    return this.core.draw({ chain, seed: params.seed, position: ids.length + output.length, output,
+      candidates: params.candidates, tracked, forced: forced[output.length] });
   }
 
   /** @param {Json} params @param {number[]} prompt @returns {import("./core.js").Chain} */
@@ -195,6 +195,29 @@ function nativeStage({ stage, rule }) {
 /** @param {{stage: string, rule: Json}} of @returns {Json} a stage in a trace's head, which has no lists of ids */
 const describeStage = ({ stage, rule }) =>
   ({ stage, ...Object.fromEntries(Object.entries(rule).filter(([, value]) => !Array.isArray(value))) });
+
+/** @param {Json} params @param {About} about @returns {Map<number, string>} the reason for an end, by the token that is one */
+const endingsOf = (params, about) => new Map([
+  ...(params.ignore_eos ? [] : about.end_ids.map((id) => /** @type {[number, string]} */ ([id, "end_token"]))),
+  ...params.stop_token_ids.map((/** @type {number} */ id) => [id, "stop_token"]),
+]);
+
+/**
+ * Return a step's line.
+ * @param {Drawn} draw
+ * @param {Plan} plan
+ * @param {{index: number, fingerprint: bigint, text: string, ms: Record<string, number>}} rest
+ * @returns {Json}
+ */
+function recordOf(draw, { ids, forced, params }, { index, fingerprint, text, ms }) {
+  const isGreedy = params.temperature === 0, position = ids.length + index;
+  return {
+    kind: "step", index, position, token_id: draw.token_id, sampled_id: draw.sampled_id,
+    source: index < forced.length ? "forced" : isGreedy ? "greedy" : "sampled", text,
+    ...figures(draw, isGreedy), kv_tokens: position, ms,
+    logits_hash: hexadecimal(draw.logits_hash), fingerprint: hexadecimal(fingerprint),
+  };
+}
 
 /** @param {Drawn} draw */
 function namedIds(draw) {
