@@ -43,7 +43,7 @@ class RunGuide extends View {
     const named = new URLSearchParams(location.hash.slice(1)).get("point");
     if (named) queueMicrotask(() => this.open(Number(named) - 1));
     else if (location.hash) this.mark(here);
-    else queueMicrotask(() => this.open(0, false)); // once the runs are there
+    else queueMicrotask(() => this.open(0, false)); // once all parts are there
   }
 
   /** @param {number} i which point @param {boolean} [scroll] whether to bring the panels into sight, as for a reader's click */

@@ -3,8 +3,8 @@
  */
 
 import { button, el, replace, setText } from "./dom.js";
-import { endMoment } from "../figures/endings.js";
 import { candidateSentence, stepSentence } from "../figures/rivals.js";
+import { seriesOf } from "../figures/series.js";
 import { isUncertain } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step, Trace } from "../state/trace.js" */
@@ -42,7 +42,7 @@ const KEYS = [
 const SEARCHES = {
   e: (_, step) => isUncertain(step),
   r: (_, step) => step.rank !== 1,
-  x: (trace, step) => (endMoment(trace, step)?.final ?? 0) > 0,
+  x: (trace, { index }) => (seriesOf(trace).moments[index]?.final ?? 0) > 0,
 };
 
 class KeyHelp extends View {
@@ -145,11 +145,10 @@ class KeyHelp extends View {
     const { run, state } = this.store;
     const matches = SEARCHES[key.toLowerCase()];
     if (!run || !matches) return;
-    const steps = run.trace.steps.filter((step) => matches(run.trace, step));
-    const back = key !== key.toLowerCase();
-    const there = back
-      ? steps.filter((step) => step.index < state.step).at(-1)
-      : steps.find((step) => step.index > state.step);
+    const { steps } = run.trace;
+    const there = key === key.toLowerCase()
+      ? steps.find((step) => step.index > state.step && matches(run.trace, step))
+      : steps.findLast((step) => step.index < state.step && matches(run.trace, step));
     if (there) this.store.goTo(there.index);
   }
 }

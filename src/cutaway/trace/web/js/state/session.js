@@ -223,12 +223,15 @@ export class Session {
     for (const file of files) await this.open(file);
   }
 
-  /** @param {File} file @returns {Promise<Trace>} a long one in slices, with its figures, while a notice says how far it is */
-  async read(file) {
+  /**
+   * @param {string} name of a file @param {string} lines its text
+   * @returns {Promise<Trace>} a long one is read in slices, with its figures, while a notice says how far it is
+   */
+  async read(name, lines) {
     let notice = "";
-    const trace = await Trace.read(await readFile(file), (share, growing) => {
+    const trace = await Trace.read(lines, (share, growing) => {
       seriesOf(growing);
-      notice = `reading ${file.name}: ${Math.floor(100 * share)}%`;
+      notice = `reading ${name}: ${Math.floor(100 * share)}%`;
       this.store.set({ notice });
       return new Promise((done) => setTimeout(done));
     });
@@ -245,7 +248,7 @@ export class Session {
     const run = { trace: new Trace(), request: null, parent: null, at: 0, live: false,
       name: file.name, error: null };
     try {
-      run.trace = await this.read(file);
+      run.trace = await this.read(file.name, await readFile(file));
     } catch (error) {
       this.store.set({ notice: `${file.name}: ${sentence(error)}` });
       return null;
