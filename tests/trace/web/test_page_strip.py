@@ -285,3 +285,28 @@ def recorded_text():
         return "".join(json.dumps(record) + "\n" for record in [*before, *more])
 
     return text
+
+
+def test_a_jump_lays_out_what_is_around_it_and_more_at_rest(
+    open_page, tiny_server, recorded_text, tmp_path
+):
+    path = tmp_path / "long.jsonl"
+    path.write_text(recorded_text(4400))
+    page = open_page(tiny_server.url)
+    page.tab.locator("input[type=file]").set_input_files(path)
+    page.tab.wait_for_function(
+        "() => document.querySelectorAll('token-strip .chip').length === 4400"
+    )
+    page.settle()
+    laid_out = """() => [...document.querySelectorAll("token-strip .chunk")].flatMap((chunk, i) =>
+      (chunk.querySelector(".chip").checkVisibility({ contentVisibilityAuto: true }) ? i : []))"""
+    in_the_same_frame = f"""async () => {{
+      document.body.dispatchEvent(new KeyboardEvent("keydown", {{ key: "End", bubbles: true }}));
+      await new Promise(requestAnimationFrame);
+      return ({laid_out})();
+    }}"""
+    last = page.tab.locator("token-strip .chunk").count() - 1
+    assert page.tab.evaluate(in_the_same_frame) == [last - 1, last]
+    page.settle()
+    page.tab.wait_for_function(f"() => ({laid_out})().length > 3")
+    assert 0 not in page.tab.evaluate(laid_out)

@@ -86,8 +86,12 @@ class TokenStrip extends View {
     const other = this.session.whatIf.now;
     const flips = step && other?.step && other.step.sampled_id !== step.token_id;
     const element = flips ? this.marked : undefined;
-    if (this.flipped !== element) this.flipped?.removeAttribute("data-flip");
+    if (this.flipped !== element) {
+      this.flipped?.removeAttribute("data-flip");
+      this.flipped?.parentElement?.classList.remove("flips");
+    }
     this.flipped = element;
+    element?.parentElement?.classList.add("flips");
     if (element && other?.step) setAttributes(element, { "data-flip": visible(other.trace.nameOf(other.step.sampled_id)) });
   }
 
@@ -153,7 +157,9 @@ class TokenStrip extends View {
     this.marked?.removeAttribute("aria-current");
     this.marked = element;
     element?.setAttribute("aria-current", "step");
-    if (element) keepInSight(this.tokens, element, { air: AIR });
+    if (!element) return;
+    this.flow?.approach(element);
+    keepInSight(this.tokens, element, { air: AIR });
   }
 
   /** @param {Event} event */
@@ -176,7 +182,7 @@ class TokenStrip extends View {
 const invitation = (about) => (about ? (about.canvas ? NO_CANVAS_YET : NOTHING_YET) : "");
 
 /** Tokens that a frame appends. */
-const BATCH = 500;
+const BATCH = 250;
 
 /** Pixels to keep between the selected token and the edge. */
 const AIR = 8;

@@ -10,7 +10,7 @@ import { visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
 import { items, removals, showProbabilities } from "./stages.js";
 import { stepView } from "../figures/step-view.js";
-import { View } from "./view.js";
+import { View, throttle } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
 
 class StepWaterfall extends View {
@@ -36,6 +36,7 @@ class StepWaterfall extends View {
   rows = [];
   /** @type {HTMLElement | undefined} */
   marked;
+  pace = throttle(this, () => this.show());
 
   build() {
     this.body.addEventListener("click", (event) => this.handleClick(event));
@@ -52,20 +53,25 @@ class StepWaterfall extends View {
     const step = run?.trace.steps[state.step];
     for (const part of this.children) if (part instanceof HTMLElement) part.hidden = !step;
     if (!run || !step) return;
-    if (step !== this.shownStep) {
-      this.shownStep = step;
-      const view = stepView(run.trace, step);
-      this.items = items(view);
-      this.rows = rows(view);
-      this.marked = undefined;
-      replace(this.stages, ...this.items);
-      replace(this.removed, ...removals(view));
-      this.bent.textContent = view.bent;
-      replace(this.head, heading(view));
-      replace(this.body, ...this.rows);
-    }
-    this.bent.hidden = !this.bent.textContent;
     this.form.hidden = !state.about || step.pass_index !== undefined; // a cell has one token
+    if (step === this.shownStep) this.mark(step);
+    else this.pace();
+  }
+
+  show() {
+    const { run, state } = this.store;
+    const step = run?.trace.steps[state.step];
+    if (!run || !step || this.hidden) return;
+    this.shownStep = step;
+    const view = stepView(run.trace, step);
+    this.items = items(view);
+    this.rows = rows(view);
+    this.marked = undefined;
+    replace(this.stages, ...this.items);
+    replace(this.removed, ...removals(view));
+    this.bent.textContent = view.bent;
+    replace(this.head, heading(view));
+    replace(this.body, ...this.rows);
     this.mark(step);
   }
 
