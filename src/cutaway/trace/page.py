@@ -58,7 +58,8 @@ class Point:
 class Guide:
     """A lesson next to the runs of a page.
 
-    links  label → address, shown below the guide
+    links    label → address, shown below the guide
+    drawing  HTML, which the page shows above the runs as it is; "": none
     """
 
     title: str
@@ -66,6 +67,7 @@ class Guide:
     points: tuple[Point, ...]
     answer: str
     links: Mapping[str, str] = field(default_factory=dict)
+    drawing: str = ""
 
     def to_json(self) -> Json:
         """Return the guide as the page's JSON."""
@@ -75,6 +77,7 @@ class Guide:
             "points": [{"text": p.text, "shows": {**p.shows, "run": p.run}} for p in self.points],
             "answer": self.answer,
             "links": [*self.links.items()],
+            "drawing": self.drawing,
         }
 
 

@@ -133,7 +133,7 @@ SPEED = Chapter("Speed and cost", 10, (
     Paragraph(
         "Guess first, then look",
         "A forward pass can read several tokens for nearly the price of one. So the next few are "
-        "guessed, and one pass judges all of them. Here {29} were guessed, and {9} were right.",
+        "guessed, and one pass judges all of them. Here {44} were guessed, and {37} were right.",
         "speculation", 2,
         "Do guesses change the text?",
         "No. A guess stays only if it is what the model would have drawn there.",

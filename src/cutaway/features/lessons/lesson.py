@@ -22,7 +22,8 @@ _DATA = files("cutaway.features.lessons") / "data"
 class Lesson:
     """A page and its card in the index.
 
-    figure  HTML; caption: what it shows, for those who cannot see it
+    figure   HTML, on the card; caption: what it shows, for those who cannot see it
+    drawing  HTML, on the page above the runs; "": none
     """
 
     name: str
@@ -33,6 +34,7 @@ class Lesson:
     runs: Sequence[ShownRun]
     figure: str
     caption: str
+    drawing: str = ""
 
 
 def read(name: str) -> Lesson:
@@ -80,6 +82,8 @@ def to_files(lesson: Lesson, traces: Sequence[bytes]) -> dict[str, bytes]:
         "figure": lesson.figure,
         "caption": lesson.caption,
     }
+    if lesson.drawing:
+        fields["drawing"] = lesson.drawing
     contents = {"lesson.json": json.dumps(fields, ensure_ascii=False, indent=1).encode()}
     for n, (run, trace) in enumerate(zip(lesson.runs, traces, strict=True), 1):
         contents[f"{n}.jsonl"] = trace

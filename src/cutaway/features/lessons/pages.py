@@ -41,6 +41,7 @@ def page(lesson: Lesson, addresses: Addresses = FILES) -> str:
         tuple(lesson.points),
         lesson.answer,
         _links(lesson, addresses),
+        lesson.drawing,
     )
     return runs_to_html(lesson.runs, f"{lesson.title} · cutaway", guide, addresses.static)
 

@@ -105,9 +105,14 @@ def _links(static: str) -> dict[str, str]:
 
 
 def _guide(guide: Mapping[str, Any]) -> str:
+    """Return the elements of a guide; its drawing is HTML of its own, outside the guide's JSON."""
+    drawing = guide.get("drawing")
+    guide = {name: value for name, value in guide.items() if name != "drawing"}
+    section = f'    <section class="drawing" aria-label="Drawing">{drawing}</section>\n'
     return (
         '    <section class="guide" aria-label="Lesson"><run-guide></run-guide></section>\n'
         f'    <script type="application/json" id="guide">{_data(json.dumps(guide))}</script>\n'
+        + (section if drawing else "")
     )
 
 

@@ -194,51 +194,70 @@ def _row(trace: Trace, index: int, cells: int) -> list[tuple[str, str]]:
     return [now.get(at, ("", "")) for at in range(cells)]
 
 
-CODE = "def area(r):\n    return 3.14 * r * r\n\ndef area_of_two(r, s):\n    return"
+ROUTINE = "Monday: open at 9, close at 5.\nTuesday: open at 9, close at 5.\nWednesday:"
+DREAM = "The dream began in a city made of"
 
 
 def speculation(desk: Desk) -> Lesson:
-    """Drafts save steps and change no bit."""
-    plain, quick = (
+    """Drafts save passes on routine text, few on surprising text, and change no bit."""
+    plain, quick, dream = (
         desk.write(
-            desk.smollm2.generate, CODE, seed=5, temperature=0.6, max_tokens=40, speculate=drafts
+            desk.smollm2.generate, prompt, seed=5, temperature=0.6, max_tokens=48, speculate=drafts
         )
-        for drafts in ("off", "ngram")
+        for prompt, drafts in ((ROUTINE, "off"), (ROUTINE, "ngram"), (DREAM, "ngram"))
     )
     assert plain.end is not None
     assert quick.end is not None
+    assert dream.end is not None
     assert plain.output_token_ids == quick.output_token_ids
     assert plain.end.fingerprint == quick.end.fingerprint
-    used = quick.end.speculation
-    drafts = [step.index for step in quick.steps if step.source == "draft"]
-    first = drafts[0]
-    chips = [(token_at(quick, s.index), "hot" if s.source == "draft" else "") for s in quick.steps]
+    routine, surprising = quick.end.speculation, dream.end.speculation
+    assert 2 * routine["accepted"] > routine["proposed"]
+    assert 2 * surprising["accepted"] < surprising["proposed"]
+    steps = len(quick.steps)
+    passes = steps - routine["accepted"]
+    first = _first_draft(quick)
     return Lesson(
         "speculation",
-        "Speculation that changes nothing",
+        "Drafts: guessed, checked, kept or refused",
         "Some tokens are guessed before the model has computed them, which saves time. Is the "
-        "text still what the model would have written?",
+        "text still what the model would have written? And when does it save anything?",
         [
-            point("Without speculation: one step of the model for each token.", 0),
-            point(f"With it, {used['proposed']} tokens were guessed, each a copy of what followed "
-                  f"the same words before. A small d marks the {used['accepted']} that were "
-                  "right.", first, run=2),
-            point(f"The model checks several guesses in one step. {quote(token_at(quick, first))} "
-                  "was kept, because with its luck the model draws this very token "
-                  "here.", first, run=2),
-            point(f"Both runs side by side: all {len(plain.steps)} tokens are the "
-                  "same.", first, run=2, other=1,
-                  panel="tree"),
-            point("Not only the tokens: “Figures” of the last step has the fingerprint of every "
-                  f"logit so far, {plain.end.fingerprint}, in both "
-                  "runs.", len(quick.steps) - 1, run=2),
+            point("Without drafts: one pass of the model for each token, "
+                  f"{len(plain.steps)} in all.", 0),
+            point(f"With them, {routine['proposed']} tokens were guessed, each a copy of what "
+                  f"followed the same words before. A small d marks the {routine['accepted']} "
+                  "that were right.", first, run=2),
+            point("The model checks several guesses in one pass. "
+                  f"{quote(token_at(quick, first))} was kept, because with its luck the model "
+                  f"draws this very token here. {steps} tokens took {passes} passes.",
+                  first, run=2),
+            point(f"The same {steps} tokens, and one fingerprint of every logit in both runs: "
+                  f"{plain.end.fingerprint}.", first, run=2, other=1, panel="tree"),
+            point(f"A dream repeats little: of {surprising['proposed']} guesses "
+                  f"{surprising['accepted']} were right, and the rest were refused. "
+                  f"{len(dream.steps)} tokens took {len(dream.steps) - surprising['accepted']} "
+                  "passes.", _first_draft(dream), run=3),
         ],
-        "Yes, to the bit. A guess is kept only where it is what the model draws with its luck. "
-        f"Here {used['accepted']} steps of {len(plain.steps)} were saved.",
-        [show_run(plain, "without speculation"), show_run(quick, "with speculation")],
-        figures.strips(("guessed, and right", chips)),
-        "The text; the tokens that were guessed correctly are marked.",
+        "Yes, to the bit: a guess is kept only where it is what the model draws with its luck. It "
+        f"saves passes where a text is routine: {routine['accepted']} of {steps} here, and "
+        f"{surprising['accepted']} of {len(dream.steps)} in a dream.",
+        [
+            show_run(plain, "hours, without drafts"),
+            show_run(quick, "hours, with drafts"),
+            show_run(dream, "a dream, with drafts"),
+        ],
+        figures.strips(("hours", _drafts(quick)), ("a dream", _drafts(dream))),
+        "Two texts; the tokens that were guessed correctly are marked, most of the first.",
     )  # fmt: skip
+
+
+def _first_draft(trace: Trace) -> int:
+    return next(step.index for step in trace.steps if step.source == "draft")
+
+
+def _drafts(trace: Trace) -> list[tuple[str, str]]:
+    return [(token_at(trace, s.index), "hot" if s.source == "draft" else "") for s in trace.steps]
 
 
 def quantisations(desk: Desk) -> Lesson:
@@ -270,7 +289,7 @@ def quantisations(desk: Desk) -> Lesson:
             point(f"At step {far} the first run gave {quote(token)} "
                   f"{chance(published, far, token)} and {quote(other)} "
                   f"{chance(published, far, other)}. After the rounding they have "
-                  f" {chance(four, far, token)} and {chance(four, far, other)}, and with the "
+                  f"{chance(four, far, token)} and {chance(four, far, other)}, and with the "
                   f"same luck {quote(other)} wins.", far, run=3),
             point(f"The 8-bit copy agrees for {near} tokens, the 4-bit copy for "
                   f"{far}.", far, run=1, other=3,
