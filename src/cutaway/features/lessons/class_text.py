@@ -71,6 +71,17 @@ LOOP = Chapter("The loop", 8, (
 
 CHOICE = Chapter("Which token?", 10, (
     Paragraph(
+        "Five strategies",
+        "Greedy takes the likeliest token, pure sampling draws from all, top-k and top-p draw "
+        "from the likeliest ones, and a temperature makes the dice weaker or stronger. One "
+        "beginning is written {20} times by each. Pure sampling uses {523} different tokens, and "
+        "soon makes no sense.",
+        "strategies", 2,
+        "Which would you take for a poem, which for a sum?",
+        "A sum has one right answer: greedy, or a low temperature. A poem may surprise: a higher "
+        "temperature, with a cut by top-p against nonsense.",
+    ),
+    Paragraph(
         "Cut off the tail",
         "A vocabulary has tens of thousands of tokens that do not fit. Top-k keeps the 40 "
         "likeliest, whatever they are. Top-p keeps the fewest that add up to {90%}: here that is "
@@ -131,12 +142,47 @@ END = Chapter("The end", 4, (
 
 SPEED = Chapter("Speed and cost", 10, (
     Paragraph(
+        "What the cache keeps",
+        "For every token that was read, each layer keeps two lists of numbers, its key and its "
+        "value: the KV cache. The first pass does so for the {13} tokens of the beginning, and "
+        "they are not computed again.",
+        "cache", 1,
+        "Why need a token that was read once not be read again?",
+        "What it computed depends on the text before it alone, and that text does not change any "
+        "more.",
+    ),
+    Paragraph(
+        "With the cache and without",
+        "With the cache, a new token means that one token is read. Without it, the whole text is "
+        "read again: the last round reads {76} tokens, and all rounds together {2,848}.",
+        "cache", 3,
+        "How much longer does a text of twice the length take without a cache?",
+        "About four times as long: twice as many rounds, and each reads twice as much on average.",
+    ),
+    Paragraph(
+        "A round still costs more and more",
+        "The price is memory: {23 kB} for every token. And each new token looks back at all the "
+        "others, which is {26%} more work after a thousand of them.",
+        "cache", 5,
+        "What grows with the length of a text, even with a cache?",
+        "The memory of the cache, and the time to look back through it: both in a straight line.",
+    ),
+    Paragraph(
         "Guess first, then look",
         "A forward pass can read several tokens for nearly the price of one. So the next few are "
         "guessed, and one pass judges all of them. Here {44} were guessed, and {37} were right.",
         "speculation", 2,
         "Do guesses change the text?",
         "No. A guess stays only if it is what the model would have drawn there.",
+    ),
+    Paragraph(
+        "Why the words come one by one",
+        "The first token is late, since all of the question is read before it; then the others "
+        "follow one by one. A program may show each as it comes, which is called streaming: then a "
+        "reader begins after {1} pass, and otherwise after {40}.",
+        "streaming", 4,
+        "Does streaming make a text come sooner?",
+        "Its beginning, not its end. But somebody who reads along hardly waits.",
     ),
     Paragraph(
         "What a text costs",
@@ -158,6 +204,33 @@ PITFALLS = Chapter("Where it goes wrong", 8, (
         "Then why do most sentences make sense?",
         "Each token is chosen to fit all that is there, and the text so far says much about how "
         "it may go on.",
+    ),
+    Paragraph(
+        "Round and round",
+        "Always taking the likeliest token soon leads to the same words again: of its groups of "
+        "four tokens {91%} were there before.",
+        "strategies", 1,
+        "Why does one repetition lead to the next?",
+        "The model has learned that what stood there twice may well come a third time.",
+    ),
+    Paragraph(
+        "No look ahead",
+        "The causal mask closes the future: a token sees those before it, never those after it. "
+        "If the last word is another, nothing changes of what was computed for the {8} tokens "
+        "before it, not one bit.",
+        "causal-mask", 3,
+        "Why is this needed to learn from books?",
+        "A model learns to say what comes next. If it could see it, there would be nothing to "
+        "learn.",
+    ),
+    Paragraph(
+        "Raised on other people's texts",
+        "It learned from texts of people, and now reads its own: that is called exposure bias. A "
+        "person's text surprises it by {6.0} bits a token (one bit is a coin that is tossed), what "
+        "it draws by {5.8}, and always the likeliest by only 1.9.",
+        "exposure", 2,
+        "Where does a strange word in the middle of a text come from?",
+        "Perhaps a slightly strange one before it: the model goes on from what stands there.",
     ),
     Paragraph(
         "One word, another story",
