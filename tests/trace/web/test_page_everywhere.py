@@ -56,7 +56,7 @@ def test_an_encoder_offers_neither_chat_nor_typing(open_page, tiny_server):
 
     page.tab.route("**/page/about*", as_encoder)
     page.tab.reload()
-    page.tab.get_by_text("is an encoder").wait_for()
+    page.tab.get_by_text("writes no text").wait_for()
     ways = page.tab.get_by_role("tablist", name="How to write").get_by_role("tab")
     assert ways.all_inner_texts() == ["Completion"]
 
