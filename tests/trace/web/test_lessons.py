@@ -80,3 +80,14 @@ def test_the_first_screen_leads_to_the_lessons_and_back(open_page, tiny_server):
     page.tab.wait_for_url("**/lessons")
     page.tab.get_by_role("link", name="The page").click()
     page.wait_for_runs()
+
+
+def test_the_cost_of_no_cache_is_measured_on_the_readers_machine(open_page, tiny_server):
+    page = open_page(f"{tiny_server.url}/lessons/cache")
+    page.settle()
+    page.tab.get_by_role("link", name="Measure it on this machine").click()
+    page.wait_for_runs()
+    ways = page.tab.get_by_role("tabpanel", name="Timelines").locator("text-ways")
+    sentence = ways.locator("p").inner_text()
+    assert sentence.startswith("Written without the KV cache")
+    assert "Run 1 is the same text with the KV cache" in sentence

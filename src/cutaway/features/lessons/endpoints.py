@@ -30,8 +30,8 @@ _INDEX_POLICY = {
 
 
 @router.get("/lessons")
-async def lessons(request: Request) -> Response:
-    """Answer with the index of the lessons."""
+def lessons(request: Request) -> Response:
+    """Answer with the index of the lessons; a thread reads them when it is first asked for."""
     answer = _index().answer(request.headers)
     answer.headers.update(POLICY | _INDEX_POLICY)
     return answer
@@ -48,7 +48,7 @@ def lesson(name: str, request: Request) -> Response:
 
 
 @router.get("/class")
-async def lesson_plan(request: Request) -> Response:
+def lesson_plan(request: Request) -> Response:
     """Answer with the page of the class."""
     answer = _class().answer(request.headers)
     answer.headers.update(POLICY)
@@ -68,7 +68,7 @@ def _index() -> PageFile:
 @cache
 def _page(name: str) -> PageFile:
     static = f"../{served_files().folder}"
-    return _document(page(read(name), Addresses("../lessons", "", static)))
+    return _document(page(read(name), Addresses("../lessons", "", static, "../")))
 
 
 def _document(text: str) -> PageFile:

@@ -3,18 +3,25 @@
 Knows their addresses: names beside each other, as files or below a server's ``/lessons``.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 from cutaway.features.lessons import LESSONS
 from cutaway.features.lessons.lesson import Lesson, read
-from cutaway.trace import Guide, runs_to_html
+from cutaway.trace import Guide, ShownRun, Trace, runs_to_html
 
 FOLDER = files("cutaway.features.lessons")
 STYLE = FOLDER.joinpath("cards.css").read_text("utf-8")
+_MEASURED = ("cache",)
+"""Lessons whose times are worth a measurement: their archives have none."""
+_SETTINGS = ("temperature", "top_p", "max_tokens", "kv_cache")
+"""Those of the texts of such a lesson, where they differ from the page's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +29,13 @@ class Addresses:
     """Where a lesson's page is: the address of the index, and what follows a lesson's name.
 
     static  the address of the page's script and style; None: the page contains them
+    writer  the address of a page on which a model writes; None: there is none
     """
 
     index: str = "index.html"
     suffix: str = ".html"
     static: str | None = None
+    writer: str | None = None
 
 
 FILES = Addresses()
@@ -48,11 +57,34 @@ def page(lesson: Lesson, addresses: Addresses = FILES) -> str:
 
 def _links(lesson: Lesson, addresses: Addresses) -> dict[str, str]:
     links = {"All lessons": addresses.index}
+    if addresses.writer is not None and lesson.name in _MEASURED:
+        links["Measure it on this machine"] = f"{addresses.writer}#{_written_again(lesson.runs)}"
     names = [*LESSONS]
     if (following := names.index(lesson.name) + 1) < len(names):
         after = read(names[following])
         links[f"Next: {after.title} →"] = f"{after.name}{addresses.suffix}"
     return links
+
+
+def _written_again(runs: Sequence[ShownRun]) -> str:
+    """Return the address's fragment by which a page writes these texts, and shows their times."""
+    texts = [
+        {"id": n, "parent": None, "at": 0, "name": run.name, "request": _request(run.trace)}
+        for n, run in enumerate(runs, 1)
+    ]
+    return urlencode({"runs": json.dumps(texts), "run": len(texts), "panel": "timelines"})
+
+
+def _request(trace: Trace) -> dict[str, Any]:
+    params = trace.head.params
+    return {
+        "kind": "completion",
+        "prompt": trace.head.prompt,
+        "messages": [],
+        "settings": {name: params[name] for name in _SETTINGS},
+        "seed": str(trace.head.seed),
+        "forced": [],
+    }
 
 
 def write(folder: Path, names: Sequence[str] = (), addresses: Addresses = FILES) -> dict[str, int]:
