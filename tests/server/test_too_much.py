@@ -72,6 +72,14 @@ def test_a_text_without_the_kv_cache_computes_so_many_tokens(tiny, client):
         assert f"up to {2 * rows} tokens would be computed" in error["message"]
 
 
+def test_a_text_before_a_suffix_has_the_kv_cache(client):
+    """By Bayes' rule sixteen texts are written, each of which would be computed again and again."""
+    asked = {"prompt": "ab", "suffix": "c", "kv_cache": False, "max_tokens": 100}
+    error = client.post(TEXT, json=asked).json()["error"]
+    assert error["param"] == "kv_cache"
+    assert "leave out kv_cache or suffix" in error["message"]
+
+
 def test_a_server_may_do_without_the_kv_cache(tiny_path):
     asked = {"prompt": "ab" * 8, "n": 4, "max_tokens": 300}
     assert 4 * sum(range(16, 316)) > MOST_ROWS

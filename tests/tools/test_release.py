@@ -124,7 +124,7 @@ def test_each_build_has_it():
     assert {install, "python -m build --sdist --no-isolation"} <= {
         *commands("wheels.yml")["source"]
     }
-    assert {install, "pip install --no-build-isolation '.[docs]'"} <= {
+    assert {install, "pip install --no-build-isolation '.[docs,test-wasm]'"} <= {
         *commands("docs.yml")["build"]
     }
     wheels = PROJECT["tool"]["cibuildwheel"]

@@ -1,7 +1,8 @@
 """Traces that earlier versions wrote: read, shown, replayed and written again as they were then.
 
-What is shown of those of 0.1.0 is the same but for names that changed since, ``NAMES_NOW``, and
-``play``'s screen of one step, which has a column for the score now and is kept as it is today.
+What is shown of those of 0.1.0 is the same but for names that changed since, ``NAMES_NOW``. Kept
+as they are today are ``play``'s screen of one step, which has a column for the score now, and what
+is shown of greedy runs, which took the likeliest token and were shown as if they had drawn.
 
 ``tests/data/traces_v1`` holds them, and in ``outputs.json.gz`` what that version's
 ``cutaway trace`` printed for each command line.
@@ -34,7 +35,8 @@ NAMES_NOW = {
     '"behind":': '"margin_nats":', '"victims":': '"top_removed":', '"parting":': '"divergence":',
     '"meetings":': '"common_runs":', "source,own,": "source,sampled_id,",
     '"wanted":': '"unconstrained_id":', '"checks":': '"refused_by":',
-    " goes on with '": " continues with '",
+    " goes on with '": " continues with '", " was drawn at step ": " was chosen at step ",
+    "the end token was drawn (": "the end token was chosen (",
     "because nothing but the end may come": "because the constraint allows nothing but the end",
     "They never meet again in as much as 8 tokens": "They never again share 8 tokens in a row",
 }  # fmt: skip

@@ -48,6 +48,11 @@ def head_of(prepared: Prepared, chain: Iterable[Mapping[str, Any]], model: Loade
     )
 
 
+def without_draft_path(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the kind of drafts alone: the path of a draft model is private."""
+    return {**params, "speculate": str(params["speculate"]).partition(":")[0]}
+
+
 def token_of(model: LoadedModel, token_id: int) -> Token:
     """Return a token as traces have it."""
     tokenizer = model.tokenizer
@@ -82,8 +87,7 @@ def page_about(
 
     context: the most tokens of prompt and text together. attention: see ``ModelConfig``
     """
-    speculate = str(defaults["speculate"]).partition(":")[0]  # a draft model's path is private
-    defaults = {**defaults, "speculate": speculate}
+    defaults = without_draft_path(defaults)
     return {
         "model": model,
         "weights": weights,

@@ -5,7 +5,7 @@ Knows which model a request names. Refuses to know any protocol, and how models 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -22,6 +22,7 @@ from cutaway.errors import InputError
 from cutaway.methods.infill import NUM_CONTINUATIONS, NUM_WEIGHED
 from cutaway.requests.base import Message, Prompt, fit_max_tokens, infills_by_bayes
 from cutaway.requests.options import Options
+from cutaway.requests.recording import without_draft_path
 from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics, merged_page
@@ -29,7 +30,8 @@ from cutaway.server.job import AccessRecord, TextJob
 from cutaway.server.model_cache import ModelSlot
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.text.tools import Tool
-from cutaway.trace import TraceBuffer
+from cutaway.trace import Head, TraceBuffer
+from cutaway.trace.write import TokenOf
 
 
 class Names:
@@ -207,12 +209,13 @@ class Service:
         self._check(prompts, parsed)
         if infills_by_bayes(self.llm, parsed):
             await self._check_infill(prompts, parsed, stream=stream, trace=trace)
-        elif not parsed.run.kv_cache and parsed.sources["kv_cache"] == "given":
+        elif _is_uncached(parsed):
             await self._check_uncached(prompts, parsed)
         traces: list[TraceBuffer] = []
 
-        def begin(*head: Any) -> TraceBuffer:
-            traces.append(TraceBuffer(*head))
+        def begin(head: Head, token_of: TokenOf) -> TraceBuffer:
+            public = replace(head, params=without_draft_path(head.params))
+            traces.append(TraceBuffer(public, token_of))
             return traces[-1]
 
         record = (lambda _: begin) if trace else None
@@ -299,8 +302,9 @@ class Service:
     async def _check_infill(
         self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
     ) -> None:
-        """InputError for filling in by Bayes' rule with a stream, a trace, or too many tokens."""
-        for name, is_set in (("stream", stream), ("trace", trace)):
+        """InputError for filling in by Bayes' rule in a way that it has not, or too many tokens."""
+        kinds = {"stream": stream, "trace": trace, "kv_cache": _is_uncached(options)}
+        for name, is_set in kinds.items():
             if is_set:
                 raise InputError(
                     name,
@@ -322,7 +326,7 @@ class Service:
         """InputError for a long text without the KV cache, whose steps each compute all of it."""
         longest = options.stopping.max_tokens
         lengths = [await self._count(prompt) for prompt in prompts]
-        rows = options.n * sum(sum(range(n, min(n + longest, self.room))) for n in lengths)
+        rows = options.n * sum(_uncached_rows(n, min(n + longest, self.room)) for n in lengths)
         if rows > MOST_ROWS:
             raise InputError(
                 "kv_cache",
@@ -337,6 +341,16 @@ class Service:
         self.llm.check_length(text)
         read = partial(self.llm.tokenize, text, add_bos=add_bos)
         return len(await self.llm.read_in_turn(len(text), read))
+
+
+def _is_uncached(options: Options) -> bool:
+    """Return whether a client, and not the server's operator, asks for no KV cache."""
+    return not options.run.kv_cache and options.sources["kv_cache"] == "given"
+
+
+def _uncached_rows(prompt: int, end: int) -> int:
+    """Return how many tokens the steps from a prompt's end to a text's compute: all before each."""
+    return max(end - prompt, 0) * (prompt + end - 1) // 2
 
 
 def _length(messages: Sequence[Message]) -> int:

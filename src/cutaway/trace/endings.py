@@ -190,7 +190,7 @@ def end_token_status(trace: Trace, step: Step) -> EndTokenStatus | None:
     if not ends:
         return None
     best = max(ends, key=lambda c: c.logit)
-    final = sum(final_probability(step, c) or 0.0 for c in ends)
+    final = sum(p for c in ends if (p := final_probability(step, c)) is not None)
     outcome, margin = _outcome(trace, step, ends)
     mass = sum(probability(c.logit - seen.log_sum_exp) for c in ends)
     return EndTokenStatus(step.index, best.id, mass, final, best.rank, best.delta, outcome, margin)

@@ -305,7 +305,7 @@ def test_no_architecture_is_forgotten():
 
 @pytest.mark.parametrize("name", ["neo-bert", "t5encoder"])
 def test_encoders_that_are_wired_otherwise_are_refused_by_name(name):
-    with pytest.raises(FormatError, match=rf"^architecture '{name}' is not supported; docs/models"):
+    with pytest.raises(FormatError, match=rf"^architecture '{name}' is not supported; docs/fam"):
         model.build({"general.architecture": name}, {})
 
 

@@ -421,7 +421,8 @@ def test_a_row_is_that_of_the_text_up_to_it(ranker):
     less = text_attention(ranker, QUERY, DOCUMENT.removesuffix(" bb"))[-1]
     same = len(less.token_ids)
     assert whole.token_ids[:same] == less.token_ids
-    assert np.array_equal(whole.weights[:, :, :same, :same], less.weights)
+    # NumPy computes them, whose sums may go in another order where there are more rows.
+    assert whole.weights[:, :, :same, :same] == pytest.approx(less.weights, rel=1e-5, abs=1e-9)
 
 
 def test_no_weights_are_shown_that_do_not_give_the_run(ranker, monkeypatch):

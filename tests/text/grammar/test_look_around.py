@@ -154,12 +154,27 @@ def test_a_pattern_that_looks_nowhere_is_left_as_it_is(pattern):
     ("^((?!ab)a.{1,40}b|b(?=a.*b).*)+$", "too"),
     (f"(?=a){'b' * 4000}", "is longer than 4000 characters"),
     (f"{'(' * 50}(?=a){')' * 50}", "nested too deep"),
+    (f"(?=a)b{'*' * 3000}", "repeats a repetition too often"),
+    ("^(?:a(?=b)?){900}$", "needs too many states"),
     ("^(?!a", "does not close a group"),
     ("^(?!a))", "closes a group that is not open"),
 ])  # fmt: skip
 def test_what_cannot_be_written_is_refused_in_a_sentence(pattern, reason):
     with pytest.raises(InputError, match=f"^json_schema: pattern .*{reason}"):
         patterns_of(pattern)
+
+
+def test_what_a_pattern_costs_is_not_what_it_counts_to():
+    assert patterns_of("^a{1000000000}b$") == (("^a{1000000000}b$",),)
+    with pytest.raises(InputError, match="needs too many states"):
+        patterns_of("^a{1000000000}(?=b)c*$")
+
+
+def test_a_schema_has_some_patterns_that_look_around():
+    patterns = [{"pattern": f"^(?!{'a' * n})"} for n in range(1, 34)]
+    assert takes({"type": "string", "allOf": patterns[:8]}, '"b"')
+    with pytest.raises(InputError, match="33 different patterns look around; at most 32 may"):
+        takes({"anyOf": patterns}, '"b"')
 
 
 def test_a_pattern_that_no_text_matches_allows_no_text():

@@ -103,6 +103,7 @@ class Totals:
     output    new tokens
     drafted   draft tokens that were proposed
     accepted  draft tokens that were accepted
+    texts     completions; several share steps of the engine
     """
 
     prompt: int = 0
@@ -110,6 +111,7 @@ class Totals:
     output: int = 0
     drafted: int = 0
     accepted: int = 0
+    texts: int = 0
 
     def add(self, completion: "Completion") -> "Totals":
         """Count one more completion."""
@@ -118,6 +120,7 @@ class Totals:
         self.output += completion.usage.completion_tokens
         self.drafted += completion.speculation.proposed
         self.accepted += completion.speculation.accepted
+        self.texts += 1
         return self
 
     def cost(self, price: Price) -> dict[str, float]:
@@ -131,9 +134,10 @@ class Totals:
         tokens = f"{self.prompt} tokens in{cached}, {self.output} out"
         if not self.drafted:
             return [tokens]
-        steps = self.output - self.accepted  # each accepted token saved one
+        if self.texts == 1:
+            tokens += f" in {self.output - self.accepted} steps"  # each accepted token saved one
         return [
-            f"{tokens} in {steps} steps",
+            tokens,
             f"{self.accepted} of {self.drafted} draft tokens accepted",
         ]
 

@@ -2,8 +2,10 @@
 
 import gzip
 from base64 import b64encode
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from threading import Lock
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -21,6 +23,7 @@ router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
 OPEN_PATHS = ("/class", "/lessons", "/lessons/")
 """Paths that need no key: the lessons have nothing of the served model."""
+_LOCK = Lock()
 _STYLE_HASH = f"'sha256-{b64encode(sha256(INDEX_STYLE.encode()).digest()).decode()}'"
 _INDEX_POLICY = {
     "content-security-policy": POLICY["content-security-policy"].replace(
@@ -32,7 +35,7 @@ _INDEX_POLICY = {
 @router.get("/lessons")
 def lessons(request: Request) -> Response:
     """Answer with the index of the lessons; a thread reads them when it is first asked for."""
-    answer = _index().answer(request.headers)
+    answer = _compose(_index).answer(request.headers)
     answer.headers.update(POLICY | _INDEX_POLICY)
     return answer
 
@@ -42,7 +45,7 @@ def lesson(name: str, request: Request) -> Response:
     """Answer with a lesson's page; a thread composes it when it is first asked for."""
     if name not in LESSONS:
         raise ApiError(404, f"there is no lesson {name!r:.100}: GET /lessons lists them")
-    answer = _page(name).answer(request.headers)
+    answer = _compose(_page, name).answer(request.headers)
     answer.headers.update(POLICY)
     return answer
 
@@ -50,9 +53,15 @@ def lesson(name: str, request: Request) -> Response:
 @router.get("/class")
 def lesson_plan(request: Request) -> Response:
     """Answer with the page of the class."""
-    answer = _class().answer(request.headers)
+    answer = _compose(_class).answer(request.headers)
     answer.headers.update(POLICY)
     return answer
+
+
+def _compose(document: Callable[..., PageFile], *names: str) -> PageFile:
+    """Return a document, which is composed once, though many ask for it at first."""
+    with _LOCK:
+        return document(*names)
 
 
 @cache

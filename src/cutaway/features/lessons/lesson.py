@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from io import BytesIO
+from typing import Any
 
 from cutaway.base.checks import check_choice
 from cutaway.features.lessons import LESSONS
@@ -43,16 +44,27 @@ def read(name: str) -> Lesson:
     return from_archive(_DATA.joinpath(f"{name}.tar.xz").read_bytes())
 
 
+def read_card(name: str) -> Lesson:
+    """Return a lesson of the package without its runs, which take time to parse."""
+    contents = files_in(_DATA.joinpath(f"{name}.tar.xz").read_bytes())
+    return Lesson(**_fields(contents) | {"runs": ()})
+
+
 def from_archive(archive: bytes) -> Lesson:
     """Return the lesson that an archive contains."""
     contents = files_in(archive)
-    fields = json.loads(contents["lesson.json"])
-    fields["points"] = [Point(**point) for point in fields["points"]]
+    fields = _fields(contents)
     fields["runs"] = [
         ShownRun(Trace.parse(contents[f"{n}.jsonl"]), name, _looks(contents, n))
         for n, name in enumerate(fields["runs"], 1)
     ]
     return Lesson(**fields)
+
+
+def _fields(contents: Mapping[str, bytes]) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(contents["lesson.json"])
+    fields["points"] = [Point(**point) for point in fields["points"]]
+    return fields
 
 
 def _looks(contents: Mapping[str, bytes], run: int) -> dict[int, bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from cutaway.features.lessons import LESSONS
-from cutaway.features.lessons.lesson import Lesson, read
+from cutaway.features.lessons.lesson import Lesson, read, read_card
 from cutaway.trace import Guide, ShownRun, Trace, runs_to_html
 
 FOLDER = files("cutaway.features.lessons")
@@ -21,7 +21,7 @@ STYLE = FOLDER.joinpath("cards.css").read_text("utf-8")
 _MEASURED = ("cache",)
 """Lessons whose times are worth a measurement: their archives have none."""
 _SETTINGS = ("temperature", "top_p", "max_tokens", "kv_cache")
-"""Those of the texts of such a lesson, where they differ from the page's."""
+"""Settings of such a lesson's texts that may differ from the page's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _links(lesson: Lesson, addresses: Addresses) -> dict[str, str]:
         links["Measure it on this machine"] = f"{addresses.writer}#{_written_again(lesson.runs)}"
     names = [*LESSONS]
     if (following := names.index(lesson.name) + 1) < len(names):
-        after = read(names[following])
+        after = read_card(names[following])
         links[f"Next: {after.title} →"] = f"{after.name}{addresses.suffix}"
     return links
 
@@ -104,7 +104,7 @@ def write(folder: Path, names: Sequence[str] = (), addresses: Addresses = FILES)
 
 def cards(folder: str = "", suffix: str = ".html") -> str:
     """Return a list of all lessons, as HTML. folder: where their pages are."""
-    items = (_card(read(name), folder, suffix) for name in LESSONS)
+    items = (_card(read_card(name), folder, suffix) for name in LESSONS)
     return '<ol class="lessons">\n' + "\n".join(items) + "\n</ol>\n"
 
 

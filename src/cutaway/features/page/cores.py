@@ -1,10 +1,9 @@
 """The cores of a page, which compute in the browser: a wheel's own, or compiled here once.
 
 A package that was built from a clone has no cores but their sources, beside the module that was
-compiled of the same files. Knows where both are folder, not what they compute.
+compiled of the same files. Knows the folders of both, and not what they compute.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 
-from cutaway.base import _native
+from cutaway.base import _native, child
 from cutaway.base.progress import Bar, say
 from cutaway.errors import CutawayError, InputError
 from cutaway.files.hub import cache_dir
@@ -70,7 +69,7 @@ def _check_compiler() -> None:
 
 def _compile(sources: Path, place: Path) -> None:
     """Run native/web/build.sh; CutawayError with what the compiler said if it fails."""
-    environment = {"ZIG_GLOBAL_CACHE_DIR": f"{place / 'zig'}", **os.environ}
+    environment = {"ZIG_GLOBAL_CACHE_DIR": f"{place / 'zig'}"} | child.foreign_environment()
     with (
         (place / "errors").open("w+") as errors,
         subprocess.Popen(

@@ -16,6 +16,7 @@ from cutaway.engine.events import neg_log_z
 from cutaway.methods.importance import estimate_of
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import fields_at
+from cutaway.requests.recording import without_draft_path
 from cutaway.sampling import ReadRow
 from cutaway.server.event_stream import Events
 from cutaway.server.job import TextJob, end_at
@@ -89,8 +90,7 @@ def usage(texts: Sequence[Generation], samples: int) -> CompletionUsage:
 def settings(job: TextJob, body: Any) -> InForce:
     """Return the settings in force and their sources, for the fields of this form of request."""
     texts, first = job.texts, job.texts[0]
-    params = first.options.to_json(first.seed)
-    params["speculate"] = params["speculate"].partition(":")[0]  # a draft model's path is private
+    params = without_draft_path(first.options.to_json(first.seed))
     if params["json_schema"] is not None:
         params["json_schema"] = json.loads(params["json_schema"])
     names = [name for name in params if name in fields_at(body.FACE) and name != "trace"]

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from cutaway.base.checks import shown
 from cutaway.errors import InputError, Name
 from cutaway.text.grammar.json_values import is_number
+from cutaway.text.grammar.patterns.look_around import looks_around
 from cutaway.text.grammar.patterns.sets import check_repetition
 
 # -- the schemas within ------------------------------------------------------------------------
@@ -94,6 +95,10 @@ def _custom_format(schema: Mapping[str, Any]) -> str | None:
 _Rule = tuple[Callable[[Any], bool], str]
 
 
+_MOST_LOOKING = 32
+"""Different patterns of a schema that look around: each takes some tenth of a second."""
+
+
 def check_values(schema: Any, path: str = "") -> None:
     """Raise InputError, with the place in the schema, for an invalid value of a keyword."""
     if isinstance(schema, bool):
@@ -116,12 +121,31 @@ def check_values(schema: Any, path: str = "") -> None:
             check_repetition(Name("json_schema", prose=f": {path}{name}"), pattern)
     for _, inner, below in locate_subschemas(schema):
         check_values(below, f"{path}{inner}.")
+    if not path:
+        _check_look_around(schema)
 
 
 def _patterns(name: str, value: Any) -> list[str]:
     if name == "patternProperties":
         return [*value]
     return [value] if name == "pattern" else []
+
+
+def _check_look_around(schema: Any) -> None:
+    looking = {*filter(looks_around, _all_patterns(schema))}
+    if len(looking) > _MOST_LOOKING:
+        raise InputError(
+            "json_schema",
+            f": {len(looking)} different patterns look around; at most {_MOST_LOOKING} may",
+        )
+
+
+def _all_patterns(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        for name, value in schema.items():
+            yield from _patterns(name, value)
+        for _, subschema in subschemas(schema):
+            yield from _all_patterns(subschema)
 
 
 def _check_types(value: Any, path: str) -> None:

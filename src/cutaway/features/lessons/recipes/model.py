@@ -226,7 +226,7 @@ def speculation(desk: Desk) -> Lesson:
             point("Without drafts: one pass of the model for each token, "
                   f"{len(plain.steps)} in all.", 0),
             point(f"With them, {routine['proposed']} tokens were guessed, each a copy of what "
-                  f"followed the same words before. A small d marks the {routine['accepted']} "
+                  f"followed the same words before. Underlined are the {routine['accepted']} "
                   "that were right.", first, run=2),
             point("The model checks several guesses in one pass. "
                   f"{quote(token_at(quick, first))} was kept, because with its luck the model "

@@ -188,8 +188,7 @@ class _State:
             case Alternatives(options):
                 ways: list[tuple[Node, ...]] = [(option, *rest) for option in options]
             case Repeat(body, least, limit):
-                fewer = Repeat(body, max(least - 1, 0), None if limit is None else limit - 1)
-                ways = [(body, fewer, *rest)] if limit != 0 else []
+                ways = [(body, node.fewer, *rest)] if limit != 0 else []
                 ways += [rest] if least == 0 else []
                 repeated |= {nodes}
             case LookAround(True, negated, body):

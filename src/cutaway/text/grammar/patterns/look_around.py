@@ -31,6 +31,8 @@ from cutaway.text.grammar.patterns.nodes import (
 )
 
 _MOST_OPTIONS = 32
+_FARTHEST = 256
+"""Characters from an end of the text to a look-around that is a pattern of its own."""
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]|\\[bB]")
 
 
@@ -75,16 +77,21 @@ def without_look_around(pattern: str) -> Options | None:
     try:
         node = parse(pattern)
         options = _some_options(node)
-        if all(map(_is_bounded, options)) and not _LOOK_AROUND.search(pattern):
+        if all(map(_is_bounded, options)) and not looks_around(pattern):
             return None
         if len(options) > _MOST_OPTIONS:
             options = [(node,)]
         conditions = [{*_conditions(parts)} - {_ALWAYS} for parts in options]
         return tuple(tuple(sorted(all_of)) for all_of in conditions if _NEVER not in all_of)
     except NotPlainError:
-        if _LOOK_AROUND.search(pattern):
+        if looks_around(pattern):
             raise
         return None  # llguidance takes it, or has a reason not to
+
+
+def looks_around(pattern: str) -> bool:
+    """Return whether a pattern has the notation of look-around, which llguidance does not take."""
+    return _LOOK_AROUND.search(pattern) is not None
 
 
 def patterns_of(pattern: str) -> tuple[tuple[str, ...], ...]:
@@ -237,6 +244,8 @@ def _split(parts: Parts, edge: LookAround) -> tuple[Parts, list[tuple[LookAround
             inner.append(node)
             more = length(node)
             distance = None if distance is None or more is None else distance + more
+            if distance is not None and distance > _FARTHEST:
+                distance = None
     return tuple(inner), separate
 
 

@@ -1,12 +1,14 @@
 """A pattern as a tree: how it is read and written.
 
 Knows the notation that ECMAScript and llguidance share. A set of characters stays as it is written:
-``[a-z]``, ``\\d``, ``x``.
+``[a-z]``, ``\\d``, ``x``. Nodes are equal where they are the same object, so that many are compared
+in no time.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from cutaway.text.grammar.patterns.sets import end_of_piece
 
@@ -23,28 +25,28 @@ class NotPlainError(ValueError):
     """A pattern has a part that cannot be written without look-around; the message names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Characters:
     """One character of a set, which is written as in a pattern."""
 
     set: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Concatenation:
     """Nodes that follow each other."""
 
     parts: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Alternatives:
     """Any of several nodes."""
 
     options: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Repeat:
     """A node from ``least`` to ``limit`` times; None: any number of times."""
 
@@ -52,8 +54,15 @@ class Repeat:
     least: int
     limit: int | None
 
+    @cached_property
+    def fewer(self) -> "Repeat":
+        """What remains after one time."""
+        limit = None if self.limit is None else self.limit - 1
+        same = (self.least, self.limit) == (max(self.least - 1, 0), limit)
+        return self if same else Repeat(self.body, max(self.least - 1, 0), limit)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, eq=False, slots=True)
 class LookAround:
     """A place after which (``ahead``) or before which a node matches; or, ``negated``, does not."""
 
@@ -139,19 +148,19 @@ class _Reader:
         if not self.pattern.startswith(")", self.at):
             raise NotPlainError("it does not close a group")
         self.at, self._depth = self.at + 1, self._depth - 1
-        return LookAround(*_LOOKS[opening[0]], body) if look else body
+        return _look_around(*_LOOKS[opening[0]], body) if look else body
 
     def _repeat(self, node: Node) -> Node:
-        while (counts := self._counts()) is not None:
+        for _ in range(_DEEPEST):
+            if (counts := self._counts()) is None:
+                return node
             node = Repeat(node, *counts)
-        return node
+        raise NotPlainError("it repeats a repetition too often")
 
     def _counts(self) -> tuple[int, int | None] | None:
-        """Read how often a node may come, and which matches are tried first, which is no matter."""
-        counts = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(
-            self.pattern[self.at : self.at + 1]
-        )
+        """Read how often a node may come; a ? behind that is read, and changes no text."""
         end = self.at + 1
+        counts = _OFTEN.get(self.pattern[self.at : end])
         if match := _COUNTS.match(self.pattern, self.at):
             least = int(match[1])
             counts = least, (int(match[3]) if match[3] else None) if match[2] else least
@@ -160,6 +169,13 @@ class _Reader:
             return None
         self.at = end + self.pattern.startswith("?", end)
         return counts
+
+
+def _look_around(ahead: bool, negated: bool, body: Node) -> Node:
+    """Return a look-around: START or END where it says that there is no character."""
+    if negated and isinstance(body, Characters) and body.set == ANY.set:
+        return END if ahead else START
+    return LookAround(ahead, negated, body)
 
 
 def write(node: Node) -> str:

@@ -13,10 +13,11 @@ export const PHASES = /** @type {const} */ (["schedule", "draft", "run", "sample
 
 /**
  * @param {Step | Pass} record @param {Step | Pass | undefined} before
- * @returns {boolean} whether one step of the engine computed both tokens: then they have one time
+ * @returns {boolean} whether one step of the engine computed both tokens: then they have one time, where there are times
  */
 export const sharesPass = (record, before) =>
-  before !== undefined && "source" in record && PHASES.every((phase) => record.ms[phase] === before.ms[phase]);
+  before !== undefined && "source" in record && PHASES.some((phase) => record.ms[phase])
+    && PHASES.every((phase) => record.ms[phase] === before.ms[phase]);
 
 /**
  * An outcome of the end token: the number of steps that had it, and the sum of the token's probabilities there under the

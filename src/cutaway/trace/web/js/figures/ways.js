@@ -4,7 +4,6 @@
  */
 
 import { thousands } from "./numbers.js";
-import { timesOf } from "./time.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 
@@ -51,7 +50,7 @@ export function computedTokens(trace) {
 export function draftSentence(trace) {
   const { proposed = 0, accepted = 0 } = trace.end?.speculation ?? {};
   if (!proposed) return "";
-  const passes = timesOf(trace).blocks.length;
+  const passes = trace.steps.length - accepted; // each right one saved a pass
   return `${thousands(accepted)} of ${thousands(proposed)} draft tokens were right (underlined): ${thousands(passes)} passes of the model `
     + `wrote ${thousands(trace.steps.length)} tokens.`;
 }

@@ -124,7 +124,7 @@ function readRuns(value) {
 }
 
 /** @param {string | null} json @returns {any} undefined where it is none */
-function parseJson(json) {
+export function parseJson(json) {
   try {
     return JSON.parse(json ?? "");
   } catch {

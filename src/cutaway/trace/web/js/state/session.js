@@ -8,6 +8,7 @@ import { labelOf } from "../figures/catalogue.js";
 import { short } from "../figures/numbers.js";
 import { seriesOf } from "../figures/series.js";
 import { mostUncertain } from "../figures/step-view.js";
+import { parseJson } from "./address.js";
 import { ApiError, records } from "./api.js";
 import { hear } from "./conversation.js";
 import { InsideCache } from "./inside-cache.js";
@@ -147,7 +148,9 @@ export class Session {
     if (recorded["candidates"] === 0) delete recorded["candidates"]; // in traces of earlier pages without a server
     // The draft model is the server's own, and a request does not name it.
     if (recorded["speculate"]) recorded["speculate"] = recorded["speculate"].split(":", 1)[0];
-    if (recorded["json_schema"]) recorded["json_schema"] = JSON.parse(recorded["json_schema"]); // a trace has its text
+    // A trace has the schema's text; of one that is no JSON the server says so.
+    const schema = parseJson(recorded["json_schema"] ?? null);
+    if (schema !== undefined) recorded["json_schema"] = schema;
     const maxTokens = Math.max(Number(head.params["max_tokens"] ?? 256), forced.length + AFTER);
     return {
       kind: "completion", prompt: head.prompt_token_ids, messages: [], forced, seed: head.seed,
