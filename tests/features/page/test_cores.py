@@ -45,6 +45,7 @@ def test_other_sources_are_other_cores(runs, tmp_path):
     first = page_cores()
     (tmp_path / "native/core.cpp").write_text("int other;")
     assert page_cores() != first
+    assert not first.exists(), "they would stay for ever"
     assert runs.read_text() == "run\n" * 2
 
 

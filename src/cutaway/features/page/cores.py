@@ -4,6 +4,7 @@ A package that was built from a clone has no cores but their sources, beside the
 compiled of the same files. Knows the folders of both, and not what they compute.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,9 @@ def page_cores() -> Path:
             except OSError:
                 if not folder.is_dir():  # or another process was faster
                     raise
+        for older in folder.parent.iterdir():  # of earlier versions
+            if re.fullmatch(r"[0-9a-f]{16}", older.name) and older != folder:
+                shutil.rmtree(older, ignore_errors=True)
     return folder
 
 

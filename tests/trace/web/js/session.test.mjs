@@ -56,6 +56,8 @@ test("what continues a run has its form, and the KV cache", async () => {
     { json_schema: schema, speculate: "draft", temperature: 0.7, max_tokens: 32 });
   assert.deepEqual(session.requestOf(run), { kind: "completion", prompt: run.trace.head.prompt, messages: [], forced: [],
     seed: run.trace.head.seed, settings: { json_schema: schema, speculate: "draft", temperature: 0.7, max_tokens: params.max_tokens } });
+  store.set({ about: { ...store.state.about, local: { lacks: ["speculate"] } } });
+  assert.deepEqual(session.makeContinuation(run, []).settings, { json_schema: schema, temperature: 0.7, max_tokens: 32 });
 });
 
 test("what came as records is the file again", () => {

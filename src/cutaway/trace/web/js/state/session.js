@@ -148,6 +148,7 @@ export class Session {
     if (recorded["candidates"] === 0) delete recorded["candidates"]; // in traces of earlier pages without a server
     // The draft model is the server's own, and a request does not name it.
     if (recorded["speculate"]) recorded["speculate"] = recorded["speculate"].split(":", 1)[0];
+    if (about?.local?.lacks.includes("speculate")) delete recorded["speculate"]; // drafts change no token
     // A trace has the schema's text; of one that is no JSON the server says so.
     const schema = parseJson(recorded["json_schema"] ?? null);
     if (schema !== undefined) recorded["json_schema"] = schema;
