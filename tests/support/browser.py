@@ -184,7 +184,7 @@ class Page:
 def wait_for_model(page, timeout=90_000):
     """Wait until the model of a page without a server answers, even on a busy machine."""
     page.tab.set_default_timeout(timeout)
-    page.tab.get_by_text("SmolLM2").last.wait_for()
+    page.tab.get_by_text("SmolLM2").filter(visible=True).last.wait_for()
     page.tab.evaluate(
         "async () => (await import(document.querySelector('script[src]').src))"
         ".$state_api.whenReady()"

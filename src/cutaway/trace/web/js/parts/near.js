@@ -91,7 +91,7 @@ class NearPanel extends View {
     this.about = about;
     this.labels.forEach((label, side) => setText(label, this.words.labels[side] ?? ""));
     this.kind.hidden = !onlyCompares(about);
-    setText(this.kind, `${about?.model} is ${this.words.kind}. Click two texts, or write your own.`);
+    setText(this.kind, this.kind.hidden ? "" : `${about?.model} is ${this.words.kind}. Click two texts, or write your own.`);
     replace(this.examples, ...this.words.examples.map((texts) => button(texts.join(" · "), () => this.take(texts))));
     this.clear(this.words.ask);
   }
