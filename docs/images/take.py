@@ -27,7 +27,8 @@ def show(page: Page, url: str) -> None:
     page.get_by_role("button", name="Stop").first.wait_for(state="hidden")
     for key in ("Home", *["ArrowRight"] * STEP):
         page.keyboard.press(key)
-    page.get_by_text(f"step {STEP} of").wait_for()
+    page.get_by_text(f"step {STEP} of").first.wait_for()
+    page.get_by_text("one (2.1%)").wait_for()  # the river follows keys ten times a second
     page.evaluate("() => document.activeElement.blur()")
 
 
@@ -41,6 +42,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=asked.chromium, args=["--no-sandbox"])
         for colours in ("light", "dark"):
             page = browser.new_page(viewport=SIZE, color_scheme=colours)
+            page.set_default_timeout(120_000)
             show(page, asked.url)
             page.screenshot(path=Path(__file__).with_name(f"page-{colours}.png"))
         browser.close()
