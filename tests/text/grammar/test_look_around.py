@@ -39,6 +39,7 @@ PUBLIC = [  # of schemas that the world has
     (r"^(\bab\b|[0-9a]+)$", "ab0-"),
     (r"(?=.{1,2}$)[a-b](-*[ab])*", "ab-"),
     (r"^(?:(?!ab)[abc])+$", "abcd"),
+    (r"^(?!memoryStrategyId$|actorId$|sessionId$)[a-z][a-zI]*$", "adI"),
 ]
 
 

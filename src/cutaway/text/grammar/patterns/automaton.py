@@ -29,7 +29,7 @@ from cutaway.text.grammar.patterns.sets import combine, is_some
 _MOST_STATES = 256
 _MOST_WORK = 30_000
 """Nodes whose derivatives are computed."""
-_LONGEST = 8_192
+_LONGEST = 16_384
 """Characters of a pattern."""
 
 
@@ -314,31 +314,30 @@ def _sides(way: Iterable[tuple[str, bool]]) -> tuple[list[str], list[str]]:
 def _eliminate(labels: dict[tuple[int, int], str], first: int, ends: set[int]) -> str | None:
     """Return a pattern of all ways from the first state to an end, by taking out states."""
     start, end = -1, -2
-    labels = {**labels, (start, first): "", **{(state, end): "" for state in ends}}
-    states = {state for edge in labels for state in edge} - {start, end}
+    ways = {edge: [label] for edge, label in labels.items()}
+    ways |= {(start, first): [""], **{(state, end): [""] for state in ends}}
+    states = {state for edge in ways for state in edge} - {start, end}
     while states:
-        into, out = Counter(edge[1] for edge in labels), Counter(edge[0] for edge in labels)
-        state = min(states, key=lambda s: (into[s] * out[s], s))
+        into, out = Counter(edge[1] for edge in ways), Counter(edge[0] for edge in ways)
+        # The fewest new ways; then from the start on, which nests no groups.
+        state = min(states, key=lambda s: (into[s] * out[s] - into[s] - out[s], s))
         states.remove(state)
-        loop = labels.pop((state, state), None)
-        middle = "" if loop is None else _repeat(loop)
-        ways_in = {edge: labels.pop(edge) for edge in [*labels] if edge[1] == state}
-        ways_out = {edge: labels.pop(edge) for edge in [*labels] if edge[0] == state}
+        loop = ways.pop((state, state), [])
+        middle = f"(?:{'|'.join(loop)})*" if loop else ""
+        ways_in = {edge: ways.pop(edge) for edge in [*ways] if edge[1] == state}
+        ways_out = {edge: ways.pop(edge) for edge in [*ways] if edge[0] == state}
         for (before, _), left in ways_in.items():
             for (_, after), right in ways_out.items():
-                way = f"{left}{middle}{right}"
-                label = labels.get((before, after))
-                labels[before, after] = way if label is None else _either(label, way)
-                if len(labels[before, after]) > _LONGEST:
+                known_ways = ways.setdefault((before, after), [])
+                known_ways.append(f"{_any_way(left)}{middle}{_any_way(right)}")
+                if sum(map(len, known_ways)) > _LONGEST:
                     raise NotPlainError("without look-around it is too long")
-    return labels.get((start, end))
+    return _any_way(ways[start, end]) if (start, end) in ways else None
 
 
-def _either(first: str, second: str) -> str:
-    if not first or not second:
-        return f"(?:{first or second})?" if first or second else ""
-    return f"(?:{first}|{second})"
-
-
-def _repeat(text: str) -> str:
-    return f"(?:{text})*"
+def _any_way(ways: list[str]) -> str:
+    """Return the alternatives in one group: nested groups have a limit."""
+    texts = [text for text in ways if text]
+    if len(ways) == 1 or not texts:
+        return "".join(texts)
+    return f"(?:{'|'.join(texts)}){'?' * (len(texts) < len(ways))}"
