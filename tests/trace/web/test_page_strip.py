@@ -257,14 +257,25 @@ def test_arrow_keys_are_heard_in_one_sentence(open_page, tiny_server):
     assert heard.inner_text().startswith("make, 25.7%, rank 1")
 
 
-def test_a_text_of_many_frames_is_whole(open_page, tiny_server, recorded_text, tmp_path):
-    path = tmp_path / "long.jsonl"
-    path.write_text(recorded_text(1100))
-    page = open_page(tiny_server.url)
-    page.tab.locator("input[type=file]").set_input_files(path)
-    page.tab.wait_for_function(
-        "() => document.querySelectorAll('token-strip .chip').length === 1100"
-    )
+@pytest.fixture
+def open_long(open_page, tiny_server, recorded_text, tmp_path):
+    """Open a recorded text of so many tokens, and wait until all are on the page."""
+
+    def open_text(tokens):
+        path = tmp_path / "long.jsonl"
+        path.write_text(recorded_text(tokens))
+        page = open_page(tiny_server.url)
+        page.tab.locator("input[type=file]").set_input_files(path)
+        page.tab.wait_for_function(
+            "tokens => document.querySelectorAll('token-strip .chip').length === tokens", arg=tokens
+        )
+        return page
+
+    return open_text
+
+
+def test_a_text_of_many_frames_is_whole(open_long):
+    page = open_long(1100)
     page.press("End")
     page.settle()
     assert page.step == 1099
@@ -287,16 +298,8 @@ def recorded_text():
     return text
 
 
-def test_a_jump_lays_out_what_is_around_it_and_more_at_rest(
-    open_page, tiny_server, recorded_text, tmp_path
-):
-    path = tmp_path / "long.jsonl"
-    path.write_text(recorded_text(4400))
-    page = open_page(tiny_server.url)
-    page.tab.locator("input[type=file]").set_input_files(path)
-    page.tab.wait_for_function(
-        "() => document.querySelectorAll('token-strip .chip').length === 4400"
-    )
+def test_a_jump_lays_out_what_is_around_it_and_more_at_rest(open_long):
+    page = open_long(4400)
     page.settle()
     laid_out = """() => [...document.querySelectorAll("token-strip .chunk")].flatMap((chunk, i) =>
       (chunk.querySelector(".chip").checkVisibility({ contentVisibilityAuto: true }) ? i : []))"""

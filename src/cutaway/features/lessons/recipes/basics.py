@@ -1,8 +1,4 @@
-"""Lessons on the loop: a step by hand, softmax, its ends, its price.
-
-Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on the loop: a step by hand, softmax, its ends, its price."""
 
 from math import exp
 from typing import Any

@@ -1,8 +1,4 @@
-"""Lessons on how a token is chosen: what is run, what is said of it, where sentences point.
-
-Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on how a token is chosen: what is run, what is said of it, where sentences point."""
 
 from collections.abc import Sequence
 from math import exp

@@ -1,8 +1,4 @@
-"""Lessons on the form of a text: where it stops, and what a grammar leaves to the model.
-
-Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on the form of a text: where it stops, and what a grammar leaves to the model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal

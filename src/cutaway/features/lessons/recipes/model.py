@@ -1,8 +1,4 @@
-"""Lessons on what computes the logits: heads, a canvas, drafts, rounded weights.
-
-Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on what computes the logits: heads, a canvas, drafts, rounded weights."""
 
 from math import exp
 from typing import Any

@@ -1,8 +1,4 @@
-"""Lessons on the rows that a step computes: how many, what each may read, when they are read.
-
-Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on the rows that a step computes: how many, what each may read, when they are read."""
 
 from cutaway.features.inside.look import Floats, inside
 from cutaway.features.lessons import drawings, figures

@@ -1,8 +1,4 @@
-"""Lessons on whole texts: twenty of each strategy, and the model's own beside a human's.
-
-Every figure in a sentence is one of the runs, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on whole texts: twenty of each strategy, and the model's own beside a human's."""
 
 from collections.abc import Sequence
 from importlib.resources import files

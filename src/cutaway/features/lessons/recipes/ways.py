@@ -1,8 +1,4 @@
-"""Lessons on writing in a form, and in no direction.
-
-Every figure in a sentence is one of the record, and a lesson's main claim is asserted, so that no
-lesson is written which another model or release would make untrue.
-"""
+"""Lessons on writing in a form, and in no direction."""
 
 import json
 from typing import Any
