@@ -22,7 +22,7 @@ from cutaway.server.app import ROUTERS
 from cutaway.server.body import StrictRoute, bodies
 from cutaway.server.http.refusals import install
 from cutaway.server.http.settings import ServerSettings
-from cutaway.server.service import MOST_BESIDE, MOST_ROWS
+from cutaway.server.limits import MOST_BESIDE, MOST_ROWS
 from cutaway.server.shared import fields
 from largest_fields import rows
 from request_fields import places

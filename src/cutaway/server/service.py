@@ -1,4 +1,4 @@
-"""Shared by the endpoints: models, their names and metrics, and the limits of a request.
+"""Shared by the endpoints: models, their names and metrics, and the start of a request.
 
 Knows which model a request names. Refuses to know any protocol, and how models are loaded.
 """
@@ -15,18 +15,16 @@ from weakref import WeakSet
 from fastapi import Request
 
 from cutaway.api.async_model import AsyncModel
-from cutaway.compute.backends import KV_BLOCK
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.engine.canvas import Rule, most_computed
 from cutaway.errors import InputError
-from cutaway.methods.infill import NUM_CONTINUATIONS, NUM_WEIGHED
-from cutaway.requests.base import Message, Prompt, fit_max_tokens, infills_by_bayes
+from cutaway.requests.base import Message, Prompt, fit_max_tokens
 from cutaway.requests.options import Options
 from cutaway.requests.recording import without_draft_path
 from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.metrics import Metrics, merged_page
 from cutaway.server.job import AccessRecord, TextJob
+from cutaway.server.limits import check_limits
 from cutaway.server.model_cache import ModelSlot
 from cutaway.server.on_demand import OnDemandLLM
 from cutaway.text.tools import Tool
@@ -98,16 +96,6 @@ def names_of(models: Mapping[str, AsyncModel], default_names: Sequence[str]) -> 
 
 
 # -- one model ---------------------------------------------------------------------------------
-
-
-MOST_TEXTS = 128
-"""The most samples of all prompts of one request."""
-MOST_ROWS = 1 << 17
-"""The most tokens that a request to fill in text, or one without the KV cache, may compute: a small
-model needs 1 to 2 minutes."""
-MOST_BESIDE = 1 << 20
-"""The most tokens that one request may report, track or bias besides those of its texts; also the
-most cells that the passes over its canvases may compute. Each takes 500 bytes."""
 
 
 @dataclass
@@ -206,11 +194,7 @@ class Service:
         parsed = await self._parse(options, trace=trace)
         if fill and not parsed.denoise:
             parsed = fit_max_tokens(parsed, self.room - len(prompts[0]))
-        self._check(prompts, parsed)
-        if infills_by_bayes(self.llm, parsed):
-            await self._check_infill(prompts, parsed, stream=stream, trace=trace)
-        elif _is_uncached(parsed):
-            await self._check_uncached(prompts, parsed)
+        await check_limits(self.llm, prompts, parsed, stream=stream, trace=trace)
         traces: list[TraceBuffer] = []
 
         def begin(head: Head, token_of: TokenOf) -> TraceBuffer:
@@ -245,112 +229,6 @@ class Service:
         read = partial(self.llm.chat_ids, continue_final_message=goes_on, **variables)
         conversation = [*messages]
         return await self.llm.read_in_turn(_length(conversation), read, conversation, tools)
-
-    def _check(self, prompts: Sequence[Prompt], options: Options) -> None:
-        """InputError for too many texts, figures, cells, or forced or replayed token ids."""
-        texts = len(prompts) * options.n
-        self._check_texts(texts, options)
-        self._check_figures(prompts, texts, options)
-        if options.denoise:
-            self._check_passes(texts, options, options.denoise)
-
-    @staticmethod
-    def _check_texts(texts: int, options: Options) -> None:
-        if texts > MOST_TEXTS:
-            raise InputError(
-                "n",
-                f" times the number of prompts is {texts}; at most {MOST_TEXTS} samples a request",
-            )
-        if options.run.replay and texts > 1:
-            raise InputError("replay", " is of one text: ask for one prompt at a time")
-        max_tokens = options.stopping.max_tokens
-        for name in ("forced", "replay"):
-            if (length := len(getattr(options.run, name))) > max_tokens:
-                raise InputError(
-                    name,
-                    f" has {length} token ids, and max_tokens is {max_tokens}: "
-                    "raise max_tokens, or give fewer",
-                )
-
-    def _check_figures(self, prompts: Sequence[Prompt], texts: int, options: Options) -> None:
-        generated = texts * min(options.stopping.max_tokens, self.room)
-        read = sum(min(len(prompt), self.room) for prompt in prompts)
-        for name, per_token, tokens in (
-            ("logprobs", options.logprobs, generated),
-            ("logprobs", options.prompt_logprobs, read),
-            ("candidates", options.candidates, generated),
-            ("track", len(options.track), generated),
-            ("logit_bias", len(options.sampling.logit_bias), texts),
-        ):
-            if per_token * tokens > MOST_BESIDE:
-                raise InputError(
-                    name,
-                    f": {per_token} for each of up to {tokens} are more than {MOST_BESIDE} in "
-                    "all; ask for fewer, or for less text",
-                )
-
-    def _check_passes(self, texts: int, options: Options, rule: Rule) -> None:
-        attention, cells = self.llm.config.attention, options.stopping.max_tokens
-        looks = most_computed(rule, cells, attention)
-        if texts * looks > MOST_BESIDE:
-            raise InputError(
-                "max_tokens",
-                f": the passes over {texts} canvases look at {texts * looks} cells, "
-                f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps",
-            )
-
-    async def _check_infill(
-        self, prompts: Sequence[Prompt], options: Options, *, stream: bool, trace: bool
-    ) -> None:
-        """InputError for filling in by Bayes' rule in a way that it has not, or too many tokens."""
-        kinds = {"stream": stream, "trace": trace, "kv_cache": _is_uncached(options)}
-        for name, is_set in kinds.items():
-            if is_set:
-                raise InputError(
-                    name,
-                    f": this model has no fill-in-the-middle tokens, so that a text "
-                    "before a suffix is chosen once all candidates are written: leave out "
-                    f"{name} or suffix",
-                )
-        suffix = await self._count(options.suffix or "", add_bos=False)
-        generated = NUM_CONTINUATIONS * (min(options.stopping.max_tokens, self.room) + 1)
-        rows = len(prompts) * options.n * (generated + NUM_WEIGHED * (suffix + KV_BLOCK))
-        if rows > MOST_ROWS:
-            raise InputError(
-                "suffix",
-                f": up to {rows} tokens would be computed, and one request may have "
-                f"{MOST_ROWS}: lower max_tokens or n, or shorten the suffix",
-            )
-
-    async def _check_uncached(self, prompts: Sequence[Prompt], options: Options) -> None:
-        """InputError for a long text without the KV cache, whose steps each compute all of it."""
-        longest = options.stopping.max_tokens
-        lengths = [await self._count(prompt) for prompt in prompts]
-        rows = options.n * sum(_uncached_rows(n, min(n + longest, self.room)) for n in lengths)
-        if rows > MOST_ROWS:
-            raise InputError(
-                "kv_cache",
-                f": without it up to {rows} tokens would be computed, and one request may have "
-                f"{MOST_ROWS}: lower max_tokens or n, or leave kv_cache out",
-            )
-
-    async def _count(self, text: Prompt, *, add_bos: bool | None = None) -> int:
-        """Return the number of a text's tokens."""
-        if not isinstance(text, str):
-            return len(text)
-        self.llm.check_length(text)
-        read = partial(self.llm.tokenize, text, add_bos=add_bos)
-        return len(await self.llm.read_in_turn(len(text), read))
-
-
-def _is_uncached(options: Options) -> bool:
-    """Return whether a client, and not the server's operator, asks for no KV cache."""
-    return not options.run.kv_cache and options.sources["kv_cache"] == "given"
-
-
-def _uncached_rows(prompt: int, end: int) -> int:
-    """Return how many tokens the steps from a prompt's end to a text's compute: all before each."""
-    return max(end - prompt, 0) * (prompt + end - 1) // 2
 
 
 def _length(messages: Sequence[Message]) -> int:

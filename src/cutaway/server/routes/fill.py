@@ -11,7 +11,8 @@ from cutaway.server.answering import run_exclusive
 from cutaway.server.body import Body, StrictRoute, examples, optional
 from cutaway.server.document import QUEUE_ERRORS, replies
 from cutaway.server.event_stream import dumps
-from cutaway.server.service import MOST_ROWS, service_of
+from cutaway.server.limits import MOST_ROWS
+from cutaway.server.service import service_of
 from cutaway.server.shared.plain_schemas import FilledIn
 
 router = APIRouter(route_class=StrictRoute, tags=["text"])

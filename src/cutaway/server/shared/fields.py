@@ -18,7 +18,7 @@ from cutaway.requests.tools import ToolUse
 from cutaway.sampling import PARAMS
 from cutaway.server.body import Body, Stops, Unsupported, optional, refusal
 from cutaway.server.http.errors import ApiError
-from cutaway.server.service import MOST_TEXTS
+from cutaway.server.limits import MOST_TEXTS
 
 _JSON_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string"}
 
