@@ -172,7 +172,10 @@ def test_what_looks_like_a_turn_in_a_tool_stays_text(create):
         ({"tool_choice": "required"}, "tool_choice needs tools"),
         ({"tools": [WEATHER], "tool_choice": named("other")}, "other.*not among the tools"),
         ({"tools": [{"type": "web_search"}]}, "type must be one of"),
-        ({"tools": [TIME, ODD]}, "tools\\[1\\]: parameters of odd: .*iri"),
+        (
+            {"tools": [TIME, {**ODD, "function": {**ODD["function"], "strict": True}}]},
+            r"tools\[1\].function.parameters: properties.a.format cannot be enforced .*odd.*iri",
+        ),
     ],
     ids=str,
 )
@@ -200,13 +203,19 @@ def test_tools_that_were_compiled_or_refused_before_wait_for_no_others(smollm2, 
     """The thread that compiles grammars is held for as long as the test takes."""
     asked = {"tools": [WEATHER], "max_completion_tokens": 1, "timeout": 20}
     before = create(**asked).choices[0].finish_reason
-    wrong = {**asked, "tools": [ODD | {"function": {"name": "odd", "parameters": IMPOSSIBLE}}]}
+    wrong = {
+        **asked,
+        "tools": [ODD | {"function": {"name": "odd", "parameters": IMPOSSIBLE, "strict": True}}],
+    }
+    loose = {**asked, "tools": [ODD]}
+    create(**loose)
     with pytest.raises(openai.BadRequestError) as refused:
         create(**wrong)
     over = Event()
     smollm2.service.llm._compiling._thread.submit(over.wait, 60)
     try:
         assert create(**asked).choices[0].finish_reason == before
+        create(**loose)
         with pytest.raises(openai.BadRequestError) as again:
             create(**wrong)
         assert again.value.body == refused.value.body

@@ -21,7 +21,7 @@ def custom(**fields: Any) -> dict[str, Any]:
 
 def test_functions_in_the_forms_of_chat_and_of_responses() -> None:
     fields = {"description": "d", "parameters": SCHEMA, "strict": True}
-    expected = (Tool("f", "d", SCHEMA),)
+    expected = (Tool("f", "d", SCHEMA, strict=True),)
     assert parse_tools([function(**fields)]) == expected
     assert parse_tools([{"type": "function", "name": "f", **fields}]) == expected
     assert parse_tools([function()]) == (Tool("f"),)

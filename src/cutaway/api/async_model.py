@@ -247,7 +247,7 @@ class AsyncModel(Forwarding):
         use.set_prompt(prompt, conversation.pop() if continue_final_message else None)
         parsed = await self.parse_async(await self.tool_options(use, options))
         done = await self._answers([prompt], parsed, is_list=False, grammar=use.grammar)
-        answer: Completion = use.read(done, f"{len(conversation)}")
+        answer: Completion = use.with_notes(use.read(done, f"{len(conversation)}"))
         return answer
 
     async def chat_prompt(

@@ -45,7 +45,7 @@ def answer(
         round_options: Any = options if parsed.trace is None else {**options, "trace": next(traces)}
         parsed = llm.parse_options(use.options(round_options))
         done = answers([prompt], parsed, is_list=False, grammar=use.grammar)
-        done = use.read(done, f"{len(conversation) + len(new)}")
+        done = use.with_notes(use.read(done, f"{len(conversation) + len(new)}"))
         if isinstance(done, list):
             return done
         new += done.new_messages

@@ -1,7 +1,6 @@
 """Tools of a chat: the tools in the prompt, the grammar of their calls, and running the calls."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,10 @@ from cutaway.errors import InputError, Name
 from cutaway.requests.answer import AnswerReader, SchemaOrCalls
 from cutaway.requests.completion import Completion, ToolCall
 from cutaway.text.grammar import KINDS, Grammar, json_schema
-from cutaway.text.grammar.compiler import Compiled, byte_matcher
+from cutaway.text.grammar.compiler import (
+    Compiled,
+    byte_matcher,
+)
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.harmony import Harmony
@@ -31,6 +33,8 @@ from cutaway.text.tools import (
     parse_tools,
     tool_of,
 )
+from cutaway.text.tools.dialect import DEFAULT_DIALECT
+from cutaway.text.tools.enforced import EnforcedTools
 
 _MARK = 32  # tokens of a mark at most
 
@@ -46,7 +50,6 @@ class ToolUse:
     functions  the Python functions among them, by name
     grammar    the grammar of the answers, compiled by ``options``; None if any text is allowed
     variables  variables of the chat template for the prompt
-    notes      remarks for the answer about how the request was read
     """
 
     def __init__(
@@ -56,21 +59,32 @@ class ToolUse:
         choice: Any = None,
         parallel: bool = True,
         wish: ThinkingWish = NO_WISH,
+        *,
+        schema_field: str = "parameters",
     ) -> None:
-        """choice: like OpenAI's ``tool_choice``. InputError for a bad argument."""
+        """choice: like OpenAI's ``tool_choice``. InputError for a bad argument.
+
+        schema_field: the client's name of a tool's schema
+        """
         self.functions: dict[str, Function] = {}
-        parsed = parse_tools([self._as_data(tool) for tool in _to_list(tools)])
+        items = [self._as_data(tool) for tool in _to_list(tools)]
+        try:
+            parsed = parse_tools(items)
+        except InputError as error:
+            path = [schema_field if part == "parameters" else part for part in error.path]
+            raise (error.with_name(*path) if path else error) from None
         self.choice: ToolChoice = parse_choice(choice, parsed)
         self.tools: tuple[Tool, ...] = parsed if self.choice.mode != "none" else ()
         self._parallel, self._model = check_bool("parallel_tool_calls", parallel), model
         self._settings = model.thinking_switch.settings(wish) if wish and model.template else AS_IS
-        self.variables, self.notes = self._settings.variables, self._settings.notes
+        self.variables = self._settings.variables
         self._thinking = self._usual = self._usual_thinking()
         self._is_plain = False  # whether a grammar allows no thought
         self._opening_message: Mapping[str, Any] | None = (
             None  # the message that the answer continues
         )
         self._dialect: Dialect | None = None
+        self._enforced: EnforcedTools | None = None
         self.grammar: Compiled | None = None
         self._compiled: Callable[[Grammar], Compiled]  # set by ``options``
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
@@ -84,6 +98,13 @@ class ToolUse:
                 self._thinking.empty if self._thinking else ""
             )  # some write one in each call
             self._dialect = replace(dialect, begin=dialect.begin.removeprefix(empty_thought))
+            in_channels = isinstance(self._usual, Harmony)  # where arguments are JSON, too
+            self._enforced = EnforcedTools(
+                self.tools,
+                [_schema_name(i, item, schema_field) for i, item in enumerate(items)],
+                DEFAULT_DIALECT if in_channels else self._dialect,
+                model.grammars.read,
+            )
 
     def _usual_thinking(self) -> Thinking | None:
         """Return how thoughts are written after a question."""
@@ -98,6 +119,16 @@ class ToolUse:
         parsed = tool_of(tool)
         self.functions[parsed.name] = tool
         return parsed.as_data()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for the answer about how thinking and tools were read."""
+        return (*self._settings.notes, *(self._enforced.notes if self._enforced else ()))
+
+    @property
+    def _enforced_tools(self) -> tuple[Tool, ...]:
+        """The tools, with the schemas that their calls keep to."""
+        return self._enforced.tools if self._enforced else ()
 
     @property
     def compiles(self) -> bool:
@@ -141,6 +172,7 @@ class ToolUse:
             return {**keywords, **thought_keywords}
         grammars = self._model.grammars
         self._compiled = grammars.ready if ready else grammars.compile
+        self._is_ready = ready
         if other_names := [name for name in grammar_names if name != "json_schema"]:
             raise InputError("tools", f" and {other_names[0]} exclude each other: give one")
         if keywords.get("denoise") is not None:
@@ -151,7 +183,7 @@ class ToolUse:
         if isinstance(thinking, Harmony):
             return self._compile_channels(thinking, keywords)
         either = bool(grammar_names) and self.choice.mode == "auto"
-        calls = self._compile(lambda: self._grammar(self.tools, only=either), **thought_keywords)
+        calls = self._compile(lambda: self._grammar(only=either), **thought_keywords)
         self._either = self._compile_either(keywords, calls, ready=ready) if either else None
         if either:
             return {**keywords, **thought_keywords, "calls": calls.text}
@@ -194,17 +226,23 @@ class ToolUse:
         if rest.get("json_schema") is not None:
             schema = json.loads(json_schema(rest.pop("json_schema")))
             text = nested_json(schema, compact=rest.pop("json_compact", None) is True)
-        calls = self._compile(lambda: form.with_tools(self.tools, self.choice, text))
+        calls = self._compile(lambda: form.with_tools(self._enforced_tools, self.choice, text))
         return {**rest, "grammar": calls.text}
 
     def _compile(self, write: Callable[[], str], thought: str = "") -> Grammar:
-        """Compile the grammar of the calls and return it; an InputError names the tool at fault."""
+        """Compile the grammar of the calls, loosened if need be, and return it.
+
+        An InputError names the tool at fault.
+        """
         try:
             calls = Grammar("grammar", write(), thought=thought)
             self.grammar = self._compiled(calls)
         except InputError as error:
-            self._check_each()
-            raise InputError("tools", f": {error}") from None
+            assert self._enforced is not None
+            allowed = self.choice.allowed_tools(self.tools)
+            if not self._enforced.loosen(allowed, ready=self._is_ready):
+                raise InputError("tools", f": {error}") from None
+            return self._compile(write, thought)
         return calls
 
     def _compile_either(
@@ -220,10 +258,10 @@ class ToolUse:
         self.grammar = self._compiled(either)
         assert self._dialect is not None
         dialect = replace(self._dialect, control={})  # control tokens are read as their names
-        bare = self._grammar(self.tools, only=True, dialect=dialect)
+        bare = self._grammar(only=True, dialect=dialect)
         return byte_matcher(replace(either, thought="", calls=bare), ready=ready)
 
-    def _grammar(self, tools: Sequence[Tool], *, only: bool, dialect: Dialect | None = None) -> str:
+    def _grammar(self, *, only: bool, dialect: Dialect | None = None) -> str:
         """Return the grammar of the answers that the choice allows.
 
         only: an answer consists of calls, without other text
@@ -231,29 +269,7 @@ class ToolUse:
         choice = replace(self.choice, mode="required") if only else self.choice
         form = dialect or self._dialect
         assert form is not None
-        return grammar(form, tools, choice, self._parallel)
-
-    def _check_each(self) -> None:
-        """Raise InputError for the first tool for which no call can be written.
-
-        Each schema is also compiled alone: that error says where in the schema the fault is.
-        """
-        for i, tool in enumerate(self.tools):
-            schema = Grammar("json_schema", json.dumps(tool.parameters_schema()))
-            try:
-                self._compiled(schema)
-                self._compiled(Grammar("grammar", self._call_of(tool)))
-            except InputError as error:
-                reason = _explain_schema_error(error.reason)
-                raise InputError(Name("tools", i), f": parameters of {tool.name}", reason) from None
-
-    def _call_of(self, tool: Tool) -> str:
-        """Return the grammar of a call of one tool."""
-        choice, form = ToolChoice("required"), self._usual
-        if isinstance(form, Harmony):
-            return form.with_tools((tool,), choice)
-        assert self._dialect is not None
-        return grammar(self._dialect, (tool,), choice)
+        return grammar(form, self._enforced_tools, choice, self._parallel)
 
     def reader(self, request: str) -> AnswerReader:
         """Return a reader of one answer. request: the prefix of its calls' ids."""
@@ -261,11 +277,11 @@ class ToolUse:
         thinking = None if self._is_plain else self._thinking
         new_id = partial(call_id, request)
         if isinstance(thinking, Harmony):
-            parser = thinking.reader(self.choice.allowed_tools(self.tools), new_id)
+            parser = thinking.reader(self.choice.allowed_tools(self._enforced_tools), new_id)
             return AnswerReader(parser, {}, token_bytes, thinking)
         if self._dialect is None:
             return AnswerReader(None, {}, token_bytes, thinking)
-        allowed, either = self.choice.allowed_tools(self.tools), self._either
+        allowed, either = self.choice.allowed_tools(self._enforced_tools), self._either
         required = either is not None or self.choice.mode == "required"
         calls = CallParser(self._dialect, allowed, new_id, required)
         parts = SchemaOrCalls(either.fork(), calls) if either else calls
@@ -289,6 +305,12 @@ class ToolUse:
         reasoning_tokens = reader.reasoning_tokens
         message = self._whole(reader.message)
         return replace(completion, new_messages=(message,), reasoning_tokens=reasoning_tokens)
+
+    def with_notes(self, done: Any) -> Any:
+        """Return a completion, or a list of them, with the notes on thinking and tools, too."""
+        if isinstance(done, list):
+            return [self.with_notes(sample) for sample in done]
+        return replace(done, notes=(*done.notes, *self.notes)) if self.notes else done
 
     def _whole(self, message: dict[str, Any]) -> dict[str, Any]:
         """Join a message to the one that it continues."""
@@ -318,11 +340,10 @@ class ToolUse:
         return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
-def _explain_schema_error(reason: str) -> str:
-    """Return why a tool's parameters do not compile. reason: llguidance's words on our grammar."""
-    if names := re.search(r"Unimplemented keys: \[(.*?)\]", reason):
-        return f": {names[1]} cannot be kept to in a call: leave it out"
-    return reason
+def _schema_name(i: int, tool: Any, schema_field: str) -> Name:
+    """Return the client's name of a tool's schema."""
+    nested = ("function",) if isinstance(tool, Mapping) and "function" in tool else ()
+    return Name("tools", i, *nested, schema_field)
 
 
 def _to_list(tools: Any) -> list[Any]:

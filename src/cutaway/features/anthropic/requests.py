@@ -41,7 +41,9 @@ class ClientTool(Body):
     name: str
     description: str | None = None
     input_schema: dict[str, Any] = Field(description="of the arguments")
-    strict: bool | None = optional("as if true: arguments keep to input_schema")
+    strict: bool | None = optional(
+        "whether a keyword of input_schema that cannot be enforced is an error; else a note says so"
+    )
     eager_input_streaming: bool | None = optional(
         "ignored: arguments are streamed as they are written"
     )
@@ -62,6 +64,7 @@ class ClientTool(Body):
             "name": self.name,
             "description": self.description,
             "parameters": self.input_schema,
+            "strict": self.strict,
         }
 
 
@@ -107,14 +110,14 @@ class WithMessagesTools(Conversing):
                 Name("tool_choice", "name"), ' goes with type "tool": give both, or neither'
             )
         tools = [tool.as_function() for tool in self.tools or ()]
-        try:
-            parallel = not choice.disable_parallel_tool_use
-            return ToolUse(
-                service.llm.model, tools, choice.as_tool_choice(), parallel, self.wish(service)
-            )
-        except InputError as error:
-            path = ("input_schema" if part == "parameters" else part for part in error.path)
-            raise (error.with_name(*path) if error.path else error) from None
+        return ToolUse(
+            service.llm.model,
+            tools,
+            choice.as_tool_choice(),
+            not choice.disable_parallel_tool_use,
+            self.wish(service),
+            schema_field="input_schema",
+        )
 
 
 # -- the conversation, which becomes messages for a chat template ------------------------------

@@ -357,6 +357,11 @@ def byte_matcher(grammar: Grammar, *, ready: bool = False) -> Matcher:
     return (compiler.ready if ready else compiler.compile)(grammar).matcher()
 
 
+def check_compiles(grammar: Grammar, read: Read) -> None:
+    """Raise InputError for a grammar that cannot be compiled. read: see ``GrammarCompiler``"""
+    _matcher(grammar, _compiler().tokenizer, read)
+
+
 def accepts(text: str, grammar: Grammar) -> Accepted:
     """Return whether a grammar allows a text, or where it fails; InputError for a bad grammar."""
     if not isinstance(text, str):

@@ -100,7 +100,23 @@ _MOST_LOOKING = 32
 
 
 def check_values(schema: Any, path: str = "") -> None:
-    """Raise InputError, with the place in the schema, for an invalid value of a keyword."""
+    """Raise InputError, with the place in the schema, for an invalid value of a keyword.
+
+    The patterns must be such as masks can be made of.
+    """
+    check_keywords(schema, path)
+    for name, place, pattern in _all_patterns(schema, path):
+        check_repetition(Name("json_schema", prose=f": {place}{name}"), pattern)
+    looking = {pattern for _, _, pattern in _all_patterns(schema, path) if looks_around(pattern)}
+    if len(looking) > _MOST_LOOKING:
+        raise InputError(
+            "json_schema",
+            f": {len(looking)} different patterns look around; at most {_MOST_LOOKING} may",
+        )
+
+
+def check_keywords(schema: Any, path: str = "") -> None:
+    """Raise InputError, with the place in the schema, where JSON Schema allows no such value."""
     if isinstance(schema, bool):
         return
     if not isinstance(schema, dict):
@@ -117,35 +133,19 @@ def check_values(schema: Any, path: str = "") -> None:
                 )
         if name == "type":
             _check_types(value, path)
-        for pattern in _patterns(name, value):
-            check_repetition(Name("json_schema", prose=f": {path}{name}"), pattern)
     for _, inner, below in locate_subschemas(schema):
-        check_values(below, f"{path}{inner}.")
-    if not path:
-        _check_look_around(schema)
+        check_keywords(below, f"{path}{inner}.")
 
 
-def _patterns(name: str, value: Any) -> list[str]:
-    if name == "patternProperties":
-        return [*value]
-    return [value] if name == "pattern" else []
-
-
-def _check_look_around(schema: Any) -> None:
-    looking = {*filter(looks_around, _all_patterns(schema))}
-    if len(looking) > _MOST_LOOKING:
-        raise InputError(
-            "json_schema",
-            f": {len(looking)} different patterns look around; at most {_MOST_LOOKING} may",
-        )
-
-
-def _all_patterns(schema: Any) -> Iterator[str]:
+def _all_patterns(schema: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield (keyword, place of its schema, pattern) of each pattern in a schema."""
     if isinstance(schema, dict):
-        for name, value in schema.items():
-            yield from _patterns(name, value)
-        for _, subschema in subschemas(schema):
-            yield from _all_patterns(subschema)
+        for name in ("pattern", "patternProperties"):
+            patterns = schema.get(name, ())
+            for pattern in [patterns] if isinstance(patterns, str) else patterns:
+                yield name, path, pattern
+        for _, inner, below in locate_subschemas(schema):
+            yield from _all_patterns(below, f"{path}{inner}.")
 
 
 def _check_types(value: Any, path: str) -> None:

@@ -120,7 +120,7 @@ class ArgumentRules:
                 for opening, value in self._values(schema)
             ]
         except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+            raise InputError(f"{name}{error.reason}") from None
         return self._rule(f"{self._literal(self._form.before)} ({' | '.join(ways)})")
 
     def _extra(self, names: list[str], schema: Any) -> str:

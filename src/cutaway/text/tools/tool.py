@@ -33,6 +33,7 @@ class Tool:
     parameters: a JSON schema of the arguments; None for a function without arguments
     format:     None for a function, else the format of the text: "text", "regex" or "lark"
     definition: the regular expression or the grammar; "" for "text"
+    strict:     whether calls must keep to all of ``parameters``, whatever that costs
     """
 
     name: str
@@ -40,6 +41,7 @@ class Tool:
     parameters: Mapping[str, Any] | None = None
     format: str | None = None
     definition: str = ""
+    strict: bool = False
 
     def describe(self) -> dict[str, Any]:
         """Return the tool as chat templates take it; a custom tool is a function of one string."""
@@ -55,7 +57,8 @@ class Tool:
         """Return the tool in the form of OpenAI's chat, which ``parse_tools`` reads."""
         fields: dict[str, Any] = {"name": self.name, "description": self.description}
         if self.format is None:
-            return {"type": "function", "function": {**fields, "parameters": self.parameters}}
+            fields |= {"parameters": self.parameters, "strict": self.strict}
+            return {"type": "function", "function": fields}
         if self.format != "text":
             grammar = {"syntax": self.format, "definition": self.definition}
             fields["format"] = {"type": "grammar", "grammar": grammar}
@@ -182,7 +185,8 @@ def _tool(value: Any, field: str) -> Tool:
         return Tool(name, description, None, *_format(inner.get("format"), place))
     if (strict := inner.get("strict")) is not None:
         check_bool(Name(place, "strict"), strict)
-    return Tool(name, description, _parameters(inner.get("parameters"), place))
+    parameters = _parameters(inner.get("parameters"), place)
+    return Tool(name, description, parameters, strict=strict is True)
 
 
 def _inner(value: Mapping[str, Any], kind: str, field: str) -> tuple[Mapping[str, Any], str]:
