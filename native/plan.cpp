@@ -117,7 +117,7 @@ size_t Plan::claim_state(size_t floats) {
 
 void Plan::check(const Batch& b) const {
   for (int i = 0; i < b.rows; i++) {
-    if (b.tokens[i] < 0 || b.tokens[i] >= vocab_) bad("a token is outside the vocabulary");
+    if (b.tokens[i] < 0 || (vocab_ && b.tokens[i] >= vocab_)) bad("a token is outside the vocabulary");
     if (b.types && (b.types[i] < 0 || b.types[i] >= types_)) bad("the model has no such type of tokens");
     if (b.sequences[i] < 0 || b.sequences[i] >= b.table_rows) bad("a row's sequence has no block table");
     const int position = b.positions[i];

@@ -247,7 +247,7 @@ class Plan {
 
   const Options options_;
   PrefetchTrial prefetch_;
-  int vocab_ = 0, types_ = 1;
+  int vocab_ = 0, types_ = 1;  // vocab_: 0 if no op looks a token up
   size_t resident_budget_ = SIZE_MAX;
   double experts_share_ = 1;
   View output_{0, 0}, input_{-1, 0};

@@ -7,7 +7,7 @@ from cutaway import LLM, InputError
 from cutaway.compute import model
 from cutaway.compute.backends import Batch
 from cutaway.compute.loading.open import open_model
-from cutaway.requests.sync_llm import load_draft
+from cutaway.requests.drafting import load_draft
 from support.random_llama import VOCAB
 from support.random_qwen35 import write_tiny_qwen35
 

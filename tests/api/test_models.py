@@ -14,8 +14,8 @@ from cutaway.compute.backends import Computer
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.requests import sync_llm
+from cutaway.requests.drafting import load_draft
 from cutaway.requests.generation import Generation
-from cutaway.requests.sync_llm import load_draft
 from support.piped import Piped
 from support.random_llama import VOCAB, WORDS, write_tiny_llama
 from support.random_mamba2 import write_tiny_mamba2

@@ -44,23 +44,29 @@ def write_eagle(
     **config: Any,
 ) -> Path:  # fmt: skip
     """Write the folder. config: more keys of config.json; None removes a key."""
-    folder.mkdir()
     renamed, outside = {}, "model." if naming == "layers" else ""
     for name, x in tensors.items():
         new = name.replace("midlayer.", NAMINGS[naming])
         is_body = name in ("norm.weight", "fc.weight", "embed_tokens.weight")
-        renamed[f"{outside}{new}" if is_body else new] = (
-            x if x.dtype.kind in "ib" else x.astype("f4")
-        )
+        renamed[f"{outside}{new}" if is_body else new] = x
     sizes = {
         "architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64,
         "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": SIZE,
         "num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0,
         "draft_vocab_size": 100, "vocab_size": 264,
     }  # fmt: skip
-    values = {key: value for key, value in {**sizes, **config}.items() if value is not None}
+    return write_folder(folder, renamed, {**sizes, **config})
+
+
+def write_folder(
+    folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]], config: Mapping[str, Any]
+) -> Path:
+    """Write config.json, without the keys whose value is None, and the tensors."""
+    folder.mkdir()
+    values = {key: value for key, value in config.items() if value is not None}
     (folder / "config.json").write_text(json.dumps(values))
-    _write(folder / "model.safetensors", renamed)
+    floats = {k: x if x.dtype.kind in "ib" else x.astype("f4") for k, x in tensors.items()}
+    _write(folder / "model.safetensors", floats)
     return folder
 
 

@@ -18,8 +18,8 @@ from cutaway.engine import AsyncEngine, Engine, EngineState, Inboxes, Request
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import ClosedError, CutawayError
 from cutaway.requests.base import ModelName, common_options, make_engine
+from cutaway.requests.drafting import load_draft
 from cutaway.requests.owner import EngineOwner
-from cutaway.requests.sync_llm import load_draft
 
 if TYPE_CHECKING:
     from typing import Unpack

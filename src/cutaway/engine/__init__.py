@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from cutaway.engine.loop.engine import Engine, EngineState
     from cutaway.engine.loop.pinned import Row
     from cutaway.engine.loop.scheduler import Policy
-    from cutaway.engine.request import Request, RunParams
+    from cutaway.engine.request import NAMED_DRAFTS, Request, RunParams
     from cutaway.engine.sequence import Sequence
+    from cutaway.engine.speculation.block_head import BlockForm, BlockHead
     from cutaway.engine.speculation.draft_models import (
         DraftHead,
         DraftModel,
@@ -62,8 +63,9 @@ _MODULES = {
     "loop.engine": "Engine EngineState",
     "loop.pinned": "Row",
     "loop.scheduler": "Policy",
-    "request": "Request RunParams",
+    "request": "NAMED_DRAFTS Request RunParams",
     "sequence": "Sequence",
+    "speculation.block_head": "BlockForm BlockHead",
     "speculation.draft_models": "DraftHead DraftModel EagleHead EagleTensors",
     "stops": "StopMatcher StopParams",
 }

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 randbits = SystemRandom().getrandbits  # `secrets` has the same, and loads a cryptographic library
 
-SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle")
+NAMED_DRAFTS = {
+    "draft": "draft model, draft:MODEL", "eagle": "head's folder, eagle:PATH",
+    "dflash": "block drafter's folder, dflash:PATH",
+    "dspark": "block drafter's folder, dspark:PATH",
+}  # fmt: skip
+"""What ``speculate`` names after a colon, by the kind of drafts before it."""
+SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark")
 _PRIORITIES = 2**31
 _LONGEST_SALT = 256
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import RULE, check_bool, check_int, current_names, shown
 from cutaway.engine import (
+    NAMED_DRAFTS,
     Autoregressive,
     ConstraintParams,
     Request,
@@ -50,7 +51,7 @@ class Options:
 
     trace    the file of the trace; if there are several texts, the file of the first text's trace:
              see ``trace.write.numbered_path``
-    draft    the draft model or head to load: "draft:MODEL", "eagle:PATH" or "mtp"; None: none
+    draft    the draft model or head to load: "draft:MODEL", "mtp", "eagle:PATH", …; None: none
     sources  the source of each setting: "given", "default", "common" (set for all requests), or
              "chosen" for a seed
     """
@@ -308,16 +309,15 @@ def _read_observe(keywords: Mapping[str, Any], *, traced: bool) -> dict[str, Any
 
 
 def _split_draft(keywords: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Take "draft:MODEL", "eagle:PATH" or "mtp" out of ``speculate``."""
+    """Take "draft:MODEL", "eagle:PATH", another of NAMED_DRAFTS or "mtp" out of ``speculate``."""
     speculate = keywords.get("speculate")
     if not isinstance(speculate, str):
         return keywords, None
     if speculate == "mtp":
         return keywords, speculate
     kind, _, model = speculate.partition(":")
-    if kind not in ("draft", "eagle"):
+    if kind not in NAMED_DRAFTS:
         return keywords, None
     if not model:
-        missing = "draft model, draft:MODEL" if kind == "draft" else "head's folder, eagle:PATH"
-        raise InputError("speculate", f": name the {missing}")
+        raise InputError("speculate", f": name the {NAMED_DRAFTS[kind]}")
     return {**keywords, "speculate": kind}, speculate

@@ -16,18 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from cutaway.compute import backends, model
 from cutaway.compute.backends import Logits
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.compute.loading.open import model_name, open_model
-from cutaway.compute.loading.parts import Parts
-from cutaway.compute.model.ops.linear import Linear
-from cutaway.compute.model.ops.mixture import Experts
 from cutaway.engine import (
-    DraftHead,
-    DraftModel,
-    EagleHead,
-    EagleTensors,
     Ended,
     Engine,
     Event,
@@ -37,10 +28,10 @@ from cutaway.engine import (
     Step,
 )
 from cutaway.engine import Sequence as EngineSequence
-from cutaway.errors import CutawayError, FormatError, InputError
-from cutaway.files import hub
+from cutaway.errors import CutawayError, InputError
 from cutaway.requests.base import BaseLLM, Prepared, Prompt, prepare
 from cutaway.requests.completion import Completion
+from cutaway.requests.drafting import load_draft
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import RequestOptions
 from cutaway.requests.options import Options
@@ -315,88 +306,3 @@ class SyncLLM(BaseLLM):
             for stream in streams:
                 stream.close()
             raise
-
-
-# -- loading what drafts: another model, or a head ---------------------------------------------
-
-
-def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
-    """Load a draft model (draft:MODEL), the model's own head (mtp) or another head (eagle:PATH).
-
-    The draft computes on the threads of ``target``. InputError while texts run, if the vocabularies
-    differ, if the model has no head, or if memory is full.
-    """
-    if not engine.is_idle:
-        raise InputError("speculate", ": another draft model cannot be loaded while texts run")
-    try:
-        if name == DraftHead.kind:
-            engine.speculator.draft = _draft_head(target)
-        elif name.startswith(f"{EagleHead.kind}:"):
-            engine.speculator.draft = _eagle_head(name, target)
-        else:
-            engine.speculator.draft = _draft_model(name, target, progress=progress)
-    except MemoryError as error:
-        raise InputError(
-            "speculate", f": {name} does not fit into memory beside the model: lower context"
-        ) from error
-
-
-def _draft_head(target: LoadedModel) -> DraftHead:
-    with target.open_file() as file:
-        shapes = {name: info.shape for name, info in file.tensors.items()}
-        try:
-            graph = model.build_draft_head(file.metadata, shapes, target.context)
-        except FormatError as error:
-            raise InputError(
-                "speculate", f": {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
-            ) from error
-        backend = target.backend.with_graph(graph, file)
-        read = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
-        read |= {
-            name for op in graph.ops if isinstance(op, Experts) for name in op.weights.values()
-        }
-        share = sum(file.tensors[name].nbytes for name in read) / target.parts.nbytes
-    return DraftHead(backend, share)
-
-
-def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
-    from cutaway.files.huggingface.eagle import EagleFolder
-
-    path = Path(name.partition(":")[2]).expanduser()
-    if not path.is_dir():
-        raise InputError("speculate", f": {path} is no folder; name that of an EAGLE-3 head")
-    try:
-        with EagleFolder(path) as file:
-            shapes = {at: info.shape for at, info in file.tensors.items()}
-            head = model.build_eagle(file.metadata, shapes, target.graph)
-            backend = target.backend.with_graph(head.graph, file)
-            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
-    except FormatError as error:
-        raise InputError("speculate", f": {path.name}: {error}") from error
-    own_hidden, tokens = (head.output, head.hidden), target.graph.ops[-1].out.width
-    tensors = EagleTensors(head.streams, own_hidden, head.target_ids, tokens)
-    return EagleHead(backend, share, name, tensors)
-
-
-def _draft_model(name: str, target: LoadedModel, *, progress: bool) -> DraftModel:
-    path = hub.resolve(name.partition(":")[2], progress=progress)
-    with open_model(path) as file:
-        parts = Parts.read(file, target.context)
-        if not parts.tokenizer.has_tokens_of(target.tokenizer):
-            raise InputError(
-                "speculate",
-                f": {model_name(path)} has other tokens than the model it is to draft "
-                "for; a draft model must have the same",
-            )
-        if parts.graph.states:
-            raise InputError(
-                "speculate",
-                f": layers of {model_name(path)} have a recurrent state, which a draft "
-                "model cannot have; name another, or speculate ngram",
-            )
-        context = min(parts.config.context_length, target.context)
-        backend = backends.load(
-            target.backend.name, parts.graph, file, kv_blocks=target.backend.kv_blocks,
-            context=context, beside=target.backend,
-        )  # fmt: skip
-    return DraftModel(backend, context, parts.nbytes / target.parts.nbytes, name)

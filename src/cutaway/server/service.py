@@ -16,6 +16,7 @@ from fastapi import Request
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.compute.loading.model import LoadedModel
+from cutaway.engine import NAMED_DRAFTS
 from cutaway.errors import InputError
 from cutaway.requests.base import Message, Prompt, fit_max_tokens
 from cutaway.requests.options import Options
@@ -135,7 +136,7 @@ class Service:
     def _draft(self, kind: str) -> str:
         speculate = str(self.llm.options.get("speculate", ""))
         if not speculate.startswith(f"{kind}:"):
-            lacking = "draft model" if kind == "draft" else "EAGLE-3 head"
+            lacking = {"draft": "draft model", "eagle": "EAGLE-3 head"}.get(kind, "block drafter")
             raise InputError(
                 "speculate", f": this server has no {lacking}; give off, ngram or jacobi"
             )
@@ -209,7 +210,7 @@ class Service:
 
     async def _parse(self, options: dict[str, Any], *, trace: bool) -> Options:
         self.check_interventions(options.get("interventions"))
-        if (kind := options.get("speculate")) in ("draft", "eagle"):
+        if (kind := options.get("speculate")) in NAMED_DRAFTS:
             options["speculate"] = self._draft(kind)
         return await self.llm.parse_async(options, traced=trace)
 

@@ -64,7 +64,7 @@ def hoist_logit_rows(ops: list[Op]) -> list[Op]:
     if not first:
         return ops
     tensors = {op.out.name: op.out for op in ops[:first]}
-    inputs = dict.fromkeys(n for op in ops[first:choice] for n in op.inputs if n in tensors)
+    inputs = dict.fromkeys(n for op in ops[first : choice + 1] for n in op.inputs if n in tensors)
     rows = {name: Tensor(f"{name} rows", tensors[name].width) for name in inputs}
     late = {name: tensor.name for name, tensor in rows.items()}
     late[ops[choice].out.name] = late.get(ops[choice].inputs[0], ops[choice].inputs[0])

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cutaway.compute.model.architectures import architecture_of
+from cutaway.compute.model.block_drafters import BlockDrafter, build_block_drafter
 from cutaway.compute.model.config import ModelConfig, config_from_gguf
 from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
@@ -15,6 +16,7 @@ from cutaway.errors import FormatError
 
 __all__ = [
     "POOLINGS",
+    "BlockDrafter",
     "Eagle",
     "Graph",
     "ModelConfig",
@@ -23,6 +25,7 @@ __all__ = [
     "Tensor",
     "add_adapter",
     "build",
+    "build_block_drafter",
     "build_draft_head",
     "build_eagle",
     "config_of",

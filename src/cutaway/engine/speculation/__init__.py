@@ -42,6 +42,7 @@ FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed
 FROM_NGRAM: Mapping[int, float] = {0: 0.5, 8: 0.95}
 FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # 2: drawn before after the same two tokens
 FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
+FROM_BLOCK: Mapping[int, float] = {0: 0.7, 2: 0.7, 4: 0.6, 8: 0.5}  # by the place in the block
 
 
 @dataclass(slots=True)
@@ -71,16 +72,19 @@ class _Bucket:
 class DraftLength:
     """Chooses the number of drafts for one sequence, at each of its steps.
 
-    cost    the cost of verifying one draft token, in steps without drafts: a step with k draft
-            tokens costs 1 + cost·k
-    priors  FROM_NGRAM, FROM_JACOBI or FROM_MODEL
+    cost    the cost of one draft token, in steps without drafts
+    priors  FROM_NGRAM, FROM_JACOBI, FROM_MODEL or FROM_BLOCK
+    once    the cost of drafting, however many tokens: a step with k > 0 draft tokens costs
+            1 + once + cost·k
 
     A right draft token makes the match one token longer. So the j-th draft token after a match of
     m counts as a draft token after a match of m + j.
     """
 
-    def __init__(self, cost: float, priors: Mapping[int, float] = FROM_NGRAM) -> None:
-        self._cost = cost
+    def __init__(
+        self, cost: float, priors: Mapping[int, float] = FROM_NGRAM, once: float = 0.0
+    ) -> None:
+        self._cost, self._once = cost, once
         self._buckets = [
             (start, _Bucket(prior * PRIOR_WEIGHT, PRIOR_WEIGHT))
             for start, prior in sorted(priors.items(), reverse=True)
@@ -89,7 +93,7 @@ class DraftLength:
     def propose(self, match_length: int, room: int) -> int:
         """Return how many draft tokens to verify now, 0 … min(room, MAX_DRAFT).
 
-        match_length: the draft's; 0 for a draft model
+        match_length: the draft's; 0 for a draft model or head
         room: how many draft tokens exist, or how many the text has room for
         """
         if room < 1:
@@ -117,7 +121,7 @@ class DraftLength:
         for k in range(1, limit + 1):
             survival *= self._bucket(match_length + k - 1).acceptance
             tokens += survival
-            speed = tokens / (1 + self._cost * k)
+            speed = tokens / (1 + self._once + self._cost * k)
             if speed > best_speed:
                 best, best_speed = k, speed
         return best
@@ -272,6 +276,8 @@ _LACKS = {
     "draft": ": no draft model is loaded; name one, draft:MODEL",
     "mtp": ": the model's draft head is not loaded; give mtp where the model is loaded",
     "eagle": ": no EAGLE-3 head is loaded; name its folder, eagle:PATH",
+    "dflash": ": no DFlash drafter is loaded; name its folder, dflash:PATH",
+    "dspark": ": no DSpark drafter is loaded; name its folder, dspark:PATH",
 }
 ROW_COST = 0.1
 """The cost of one more row in a step, in steps of one row."""
@@ -367,12 +373,15 @@ class Speculator:
 
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
-            cost, priors = ROW_COST, FROM_NGRAM
+            cost, priors, once = ROW_COST, FROM_NGRAM, 0.0
             if self.draft and _is_drafted_by_model(sequence):
-                cost, priors = ROW_COST + self.draft.cost, FROM_MODEL
+                if self.draft.drafts_blocks:
+                    priors, once = FROM_BLOCK, self.draft.cost
+                else:
+                    priors, cost = FROM_MODEL, ROW_COST + self.draft.cost
             elif sequence.request.run.speculate == "jacobi":
                 priors = FROM_JACOBI
-            self._states[sequence.id] = DraftState(DraftLength(cost, priors))
+            self._states[sequence.id] = DraftState(DraftLength(cost, priors, once))
         return self._states[sequence.id]
 
     def _draft_from_text(self, sequence: Sequence, room: int) -> list[int]:

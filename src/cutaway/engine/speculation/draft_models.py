@@ -130,7 +130,7 @@ class DraftModel:
     name     as in a request: "draft:MODEL"
     """
 
-    kind = "draft"
+    kind, drafts_blocks = "draft", False
 
     def __init__(self, backend: Backend, context: int, cost: float, name: str = "") -> None:
         self.backend, self.context, self.cost, self.name = backend, context, cost, name
@@ -196,7 +196,7 @@ class DraftModel:
 Floats = NDArray[np.float32]
 
 
-class _Hidden(NamedTuple):
+class Hidden(NamedTuple):
     """Hidden states of tokens first, first + 1, … of a sequence; the head has not read them."""
 
     first: int
@@ -204,6 +204,7 @@ class _Hidden(NamedTuple):
 
     @property
     def end(self) -> int:
+        """The first token after them."""
         return self.first + len(self.rows)
 
 
@@ -226,12 +227,14 @@ class DraftHead:
     kind = name = "mtp"
     reads: tuple[str, ...] = ()
     """The model's tensors that it reads; (): the input of the model's head."""
+    drafts_blocks = False
+    """Whether one pass drafts several tokens."""
 
     def __init__(self, backend: Backend, cost: float) -> None:
         self.backend, self.cost = backend, cost
         # By KV block: which of its current tokens the head has read.
         self._has_read = np.zeros((backend.kv_blocks, backend.kv.block_tokens), bool)
-        self._hidden: dict[int, _Hidden] = {}  # by sequence id
+        self._hidden: dict[int, Hidden] = {}  # by sequence id
 
     def observe(self, scheduled: Items[Scheduled], hidden: Items[Floats | None]) -> None:
         """Note rows that the model has computed; hidden: (rows, hidden), or None if not known.
@@ -280,18 +283,18 @@ class DraftHead:
 
     # -- what it has to read -------------------------------------------------------------------
 
-    def _join_hidden(self, sequence: Sequence, start: int, rows: Floats) -> _Hidden:
+    def _join_hidden(self, sequence: Sequence, start: int, rows: Floats) -> Hidden:
         """Put a step's hidden states after the one before them, if it is known."""
         before = self._hidden.get(sequence.id)
         if before is None or not before.first < start <= before.end:
-            return _Hidden(start, rows)
+            return Hidden(start, rows)
         last = before.rows[start - 1 - before.first]
-        return _Hidden(start - 1, np.concatenate([last[None], rows]))
+        return Hidden(start - 1, np.concatenate([last[None], rows]))
 
-    def _hidden_from(self, sequence: Sequence, end: int) -> _Hidden:
+    def _hidden_from(self, sequence: Sequence, end: int) -> Hidden:
         """Return the known hidden states from token ``end`` - 1 on."""
         hidden = self._hidden[sequence.id]
-        return _Hidden(end - 1, hidden.rows[end - 1 - hidden.first :].copy())
+        return Hidden(end - 1, hidden.rows[end - 1 - hidden.first :].copy())
 
     def _part(self, sequence: Sequence, end: int) -> _Part:
         """The rows before ``end`` that can be read; none if the last one's input is unknown."""

@@ -106,7 +106,7 @@ def _found_anywhere(name: str) -> str:
 
 
 def _draft_found_anywhere(draft: str) -> str:
-    """Return draft:MODEL or eagle:PATH with a name or an absolute path; return mtp unchanged."""
+    """Return draft:MODEL, eagle:PATH, … with a name or an absolute path; return mtp unchanged."""
     kind, colon, name = draft.partition(":")
     return f"{kind}:{_found_anywhere(name)}" if colon else draft
 

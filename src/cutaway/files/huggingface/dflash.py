@@ -1,0 +1,133 @@
+"""Folders of block drafters, DFlash and DSpark, which draft for one model (arXiv 2602.06036).
+
+Knows how their publishers name files, tensors and settings: z-lab, SpecForge, DeepSpec. The result
+has GGUF's keys of ``dflash``, and GGUF's names of tensors behind "dflash.".
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rope import Ropes, rope_metadata
+from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
+from cutaway.files.weights.cursor import quote
+
+_LAYER = {
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}  # fmt: skip
+_OUTSIDE = {
+    "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm",
+    "markov_head.markov_w1": "markov_w1", "markov_head.markov_w2": "markov_w2",
+}  # fmt: skip
+_UNREAD = re.compile(r"(model\.)?(embed_tokens|lm_head|confidence_head\..+)\.(weight|bias)")
+"""Copies of the model's own matrices, and DSpark's guess of what will be accepted."""
+_NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+)\.(weight|bias)")
+_SIZES = {
+    "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+}  # fmt: skip
+
+
+class BlockDrafterFolder(SourcedFile):
+    """config.json and safetensors files, as one file whose tensors are dflash.fc.weight, ….
+
+    Raises InputError if a file cannot be opened, and FormatError, naming the file and the field, if
+    something is missing, damaged or not supported.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        path = Path(path)
+        config = JsonObject.read(path / CONFIG)
+        if not config:
+            raise FormatError(f"there is no {CONFIG}, so this is no folder of a block drafter")
+        super().__init__(path, shard_paths(path))
+        assert self._shards is not None
+        sources = dict(_sources(self._shards))
+        if "dflash.fc.weight" not in sources or "dflash.enc.output_norm.weight" not in sources:
+            raise FormatError("it lacks fc or hidden_norm, so this is no DFlash or DSpark drafter")
+        metadata, tensors = _metadata(config)
+        for name, values in tensors.items():
+            at = f"dflash.{name}"
+            sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
+        self.tensors = MappingProxyType(sources)
+        self.metadata = MappingProxyType({f"dflash.{key}": v for key, v in metadata.items()})
+
+
+def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
+    for name in shards:
+        if _UNREAD.fullmatch(name):
+            continue
+        match = _NAME.fullmatch(name)
+        new = match and (_OUTSIDE if match[1] is None else _LAYER).get(match[2])
+        if not match or not new:
+            raise FormatError(
+                f"the tensor {quote(name)} has no place in a DFlash or DSpark drafter of Qwen 3's "
+                "layers; this variant, such as DFlash 2, is not supported"
+            )
+        info = shards.info(name)
+        at = f"dflash.{new if match[1] is None else f'blk.{match[1]}.{new}'}.{match[3]}"
+        format = "F32" if len(info.shape) == 1 else info.format
+        yield at, TensorSource(at, format, info.shape, (name,))
+
+
+def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the metadata, without the prefix dflash, and the tensors of the rope."""
+    config = config.with_fallback(config.part("dflash_config"))
+    metadata: dict[str, Any] = {new: config.size(key) for key, new in _SIZES.items()}
+    heads = metadata["attention.head_count"]
+    config.must_be("hidden_act", "silu")
+    config.must_be("markov_head_type", "vanilla")
+    width = config.get("head_dim") and config.size("head_dim")
+    width = width or metadata["embedding_length"] // heads
+    kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
+    eps = config.with_defaults({}, {"rms_norm_eps": 1e-6}).positive("rms_norm_eps")
+    metadata |= {
+        "attention.head_count_kv": kv_heads or heads, "attention.key_length": width,
+        "attention.layer_norm_rms_epsilon": eps,
+        "mask_token_id": config.id("mask_token_id"), "target_layers": _target_layers(config),
+        "block_size": config.with_defaults({}, {"block_size": 16}).size("block_size"),
+    }  # fmt: skip
+    for key, new in (
+        ("input_embedding_scale", "embedding_scale"), ("output_multiplier", "logit_scale"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+    ):  # fmt: skip
+        if config.get(key):
+            metadata[new] = config.positive(key)
+    rope, tensors = rope_metadata(config, width, Ropes())
+    return metadata | _windows(config) | rope, tensors
+
+
+def _target_layers(config: JsonObject) -> list[int]:
+    """Return how many of the model's layers come before each stream that the drafter reads."""
+    ids = config.get("target_layer_ids")
+    if not isinstance(ids, list) or not ids or any(type(i) is not int or i < 0 for i in ids):
+        config.fail("target_layer_ids", "a list of layers, from 0")
+    return [after + 1 for after in ids]
+
+
+def _windows(config: JsonObject) -> dict[str, Any]:
+    """Return which layers see only a window, and whether a block's rows see only those before.
+
+    As the authors define it, a layer with a window is causal unless the config says otherwise.
+    """
+    kinds = config.get("layer_types") or []
+    windows = [kind == "sliding_attention" for kind in kinds]
+    causal = config.get("is_causal")
+    are_causal = {is_local if causal is None else bool(causal) for is_local in windows}
+    if len(are_causal) > 1:
+        config.refuse("layer_types", "all layers with windows, or none, unless is_causal is set")
+    metadata: dict[str, Any] = {"attention.causal": are_causal == {True} or causal is True}
+    if any(windows):
+        metadata["attention.sliding_window"] = config.size("sliding_window")
+        metadata["attention.sliding_window_pattern"] = windows
+    return metadata

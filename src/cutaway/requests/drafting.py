@@ -1,0 +1,134 @@
+"""Loads what drafts for a model: another model, the model's own head, or a head from a folder.
+
+Knows which of these a name stands for. The draft computes on the threads of the model.
+"""
+
+from pathlib import Path
+
+from cutaway.compute import backends, model
+from cutaway.compute.loading.model import LoadedModel
+from cutaway.compute.loading.open import model_name, open_model
+from cutaway.compute.loading.parts import Parts
+from cutaway.compute.model.ops.linear import Linear
+from cutaway.compute.model.ops.mixture import Experts
+from cutaway.engine import (
+    BlockForm,
+    BlockHead,
+    DraftHead,
+    DraftModel,
+    EagleHead,
+    EagleTensors,
+    Engine,
+)
+from cutaway.errors import FormatError, InputError
+from cutaway.files import hub
+
+
+def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
+    """Load a draft model (draft:MODEL), the model's own head (mtp) or another one (eagle:PATH, …).
+
+    InputError while texts run, if the vocabularies
+    differ, if the model has no head, or if memory is full.
+    """
+    kind, _, _ = name.partition(":")
+    if not engine.is_idle:
+        raise InputError("speculate", ": another draft model cannot be loaded while texts run")
+    try:
+        if name == DraftHead.kind:
+            engine.speculator.draft = _draft_head(target)
+        elif kind == EagleHead.kind:
+            engine.speculator.draft = _eagle_head(name, target)
+        elif kind in ("dflash", "dspark"):
+            engine.speculator.draft = _block_head(name, target)
+        else:
+            engine.speculator.draft = _draft_model(name, target, progress=progress)
+    except MemoryError as error:
+        raise InputError(
+            "speculate", f": {name} does not fit into memory beside the model: lower context"
+        ) from error
+
+
+def _draft_head(target: LoadedModel) -> DraftHead:
+    with target.open_file() as file:
+        shapes = {name: info.shape for name, info in file.tensors.items()}
+        try:
+            graph = model.build_draft_head(file.metadata, shapes, target.context)
+        except FormatError as error:
+            raise InputError(
+                "speculate", f": {target.name}: {error}; speculate ngram, jacobi or draft:MODEL"
+            ) from error
+        backend = target.backend.with_graph(graph, file)
+        read = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
+        read |= {
+            name for op in graph.ops if isinstance(op, Experts) for name in op.weights.values()
+        }
+        share = sum(file.tensors[name].nbytes for name in read) / target.parts.nbytes
+    return DraftHead(backend, share)
+
+
+def _folder(name: str, head: str) -> Path:
+    path = Path(name.partition(":")[2]).expanduser()
+    if not path.is_dir():
+        raise InputError("speculate", f": {path} is no folder; name that of {head}")
+    return path
+
+
+def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
+    from cutaway.files.huggingface.eagle import EagleFolder
+
+    path = _folder(name, "an EAGLE-3 head")
+    try:
+        with EagleFolder(path) as file:
+            shapes = {at: info.shape for at, info in file.tensors.items()}
+            head = model.build_eagle(file.metadata, shapes, target.graph)
+            backend = target.backend.with_graph(head.graph, file)
+            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
+    except FormatError as error:
+        raise InputError("speculate", f": {path.name}: {error}") from error
+    own_hidden, tokens = (head.output, head.hidden), target.graph.ops[-1].out.width
+    tensors = EagleTensors(head.streams, own_hidden, head.target_ids, tokens)
+    return EagleHead(backend, share, name, tensors)
+
+
+def _block_head(name: str, target: LoadedModel) -> BlockHead:
+    from cutaway.files.huggingface.dflash import BlockDrafterFolder
+
+    path = _folder(name, "a block drafter")
+    try:
+        with BlockDrafterFolder(path) as file:
+            shapes = {at: info.shape for at, info in file.tensors.items()}
+            drafter = model.build_block_drafter(file.metadata, shapes, target.graph)
+            backend = target.backend.with_graph(drafter.block, file)
+            context = backend.with_adapter(drafter.context, file)
+            markov = backend.with_adapter(drafter.markov, file) if drafter.markov else None
+            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
+    except FormatError as error:
+        raise InputError("speculate", f": {path.name}: {error}") from error
+    form = BlockForm(
+        drafter.streams, drafter.block_size, drafter.mask_id, drafter.first, drafter.is_causal
+    )
+    return BlockHead(name, form, share, backend=backend, context=context, markov=markov)
+
+
+def _draft_model(name: str, target: LoadedModel, *, progress: bool) -> DraftModel:
+    path = hub.resolve(name.partition(":")[2], progress=progress)
+    with open_model(path) as file:
+        parts = Parts.read(file, target.context)
+        if not parts.tokenizer.has_tokens_of(target.tokenizer):
+            raise InputError(
+                "speculate",
+                f": {model_name(path)} has other tokens than the model it is to draft "
+                "for; a draft model must have the same",
+            )
+        if parts.graph.states:
+            raise InputError(
+                "speculate",
+                f": layers of {model_name(path)} have a recurrent state, which a draft "
+                "model cannot have; name another, or speculate ngram",
+            )
+        context = min(parts.config.context_length, target.context)
+        backend = backends.load(
+            target.backend.name, parts.graph, file, kv_blocks=target.backend.kv_blocks,
+            context=context, beside=target.backend,
+        )  # fmt: skip
+    return DraftModel(backend, context, parts.nbytes / target.parts.nbytes, name)
