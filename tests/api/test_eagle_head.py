@@ -141,6 +141,18 @@ def test_it_computes_what_its_definition_says(path, tmp_path, backend, most, nam
     assert np.abs(found[-1, ids] - then[-1]).max() < most * np.abs(told).max()
 
 
+@pytest.mark.parametrize("format", ["F32", "Q8_0", "Q4_0"])
+def test_streams_beside_the_logits_have_the_bits_of_a_tap(tmp_path, format):
+    llm = LLM(write_tiny_llama(tmp_path / "m.gguf", hidden=64, heads=4, head_dim=16, format=format))
+    stream, rows = Anatomy(llm.graph).stream, np.arange(len(TEXT), dtype=np.int32)
+    batch = Batch(np.array(TEXT, np.int32), rows, 0 * rows, np.zeros((1, 1), np.int32), rows)
+    for names in (stream[:1], stream[1:], (stream[2], stream[0]), stream):
+        logits, streams = llm.backend.run_whole(batch, tuple(names))
+        tensors = llm.tensors(TEXT, list(names))
+        assert np.array_equal(streams, np.concatenate([tensors[name] for name in names], axis=1))
+        assert np.array_equal(logits.copy(), llm.backend.run(batch))
+
+
 # -- that it changes nothing -----------------------------------------------------------------------
 
 

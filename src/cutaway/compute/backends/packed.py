@@ -143,13 +143,13 @@ class PackedBackend:
         return {}
 
     def run_whole(self, batch: Batch, names: tuple[str, ...] = ()) -> tuple[Logits, Floats]:
-        """See ``Backend``. If names are given, nothing is fused, so each tensor has a buffer."""
+        """See ``Backend``."""
         if names not in self._wholes:
             graph, read = self._graph.choosing_last()
             by_name = {op.out.name: op.out for op in graph.ops}
             tensors = [by_name[name] for name in names] or [read]
             also = {tensor.name for tensor in tensors}
-            runner, lowered = self._lower(graph, hoist=False, apart=bool(names), also=also)
+            runner, lowered = self._lower(graph, hoist=False, also=also)
             self._wholes[names] = runner, [(lowered.view(t.name), t.width) for t in tensors]
         runner, views = self._wholes[names]
         logits, rows = runner.run(batch), len(batch.tokens)

@@ -4,7 +4,7 @@ It knows how long each tensor lives, and that a buffer must not be overwritten b
 has read it. Which ops are fused was decided by ``compile`` before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from cutaway.base import _native
 from cutaway.base.arithmetic import plainly
@@ -170,11 +170,11 @@ _EMIT = {
 
 def lower(
     graph: Graph, weights: WeightTable, context: int, *, apart: bool = False, hoist: bool = True,
-    keeps_all: bool = False, also: Iterable[str] = (),
+    keeps_all: bool = False, also: Collection[str] = (),
 ) -> Emitter:  # fmt: skip
     """Lower a graph to a plan's calls; see ``GraphCompiler`` and ``Emitter``."""
     return Emitter(
-        GraphCompiler(graph, weights, apart=apart, hoist=hoist),
+        GraphCompiler(graph, weights, apart=apart, hoist=hoist, kept=also),
         context,
         keeps_all=keeps_all,
         also=also,
