@@ -3,6 +3,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <errno.h>
@@ -12,6 +13,8 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <tuple>
+#include <vector>
 
 #include "arena.h"
 #include "arrays.h"
@@ -38,24 +41,53 @@ void check_written(int error) {
   throw nb::python_error();
 }
 
-void fill(Arena& arena, Pool& pool, const Packed& packed, Bytes source, int first) {
-  const int rows = arena.rows_of(packed, source.size(), first);
-  const auto bytes = [&](size_t at, size_t, auto&) { return source.data() + at; };
-  check_written(without_gil([&] { return arena.fill(pool, packed, {bytes}, first, rows); }));
+// Some rows of a matrix, from a file or from memory.
+struct Piece {
+  const Packed& packed;
+  int first, rows;
+  const FileBytes* file;  // null where they are in memory
+  const uint8_t* memory;
+  int unread = 0;  // what was wrong with the file, of which no thread may throw: what it packs then is never used
+};
+
+Piece piece_of(const Arena& arena, nb::handle item) {
+  const auto [packed, source, first] = nb::cast<std::tuple<const Packed*, nb::handle, int>>(item);
+  if (nb::isinstance<FileBytes>(source)) {
+    const FileBytes& file = nb::cast<const FileBytes&>(source);
+    return {*packed, first, arena.rows_of(*packed, file.size(), first), &file, nullptr};
+  }
+  const Bytes bytes = nb::cast<Bytes>(source);
+  return {*packed, first, arena.rows_of(*packed, bytes.size(), first), nullptr, bytes.data()};
 }
 
-// What each thread reads it packs while it is in the processor's cache.
-void fill_from_file(Arena& arena, Pool& pool, const Packed& packed, const FileBytes& source, int first) {
+// Returns 0, or the errno of a failed write. What each thread reads it packs while it is in the processor's cache.
+int fill_piece(Arena& arena, Pool& pool, Piece& piece) {
   constexpr size_t kAtOnce = 64 << 10;
-  const int rows = arena.rows_of(packed, source.size(), first);
-  std::atomic<int> failed{0};  // no thread may throw; what it packs then is never used
-  const auto bytes = [&](size_t at, size_t count, std::vector<uint8_t>& buffer) {
+  std::atomic<int> unread{0};
+  const auto in_memory = [&](size_t at, size_t, auto&) { return piece.memory + at; };
+  const auto read = [&](size_t at, size_t count, std::vector<uint8_t>& buffer) {
     if (buffer.size() < count) buffer.resize(count);
-    if (const int error = source.try_read(at, buffer.data(), count)) failed = error;
+    if (const int error = piece.file->try_read(at, buffer.data(), count)) unread = error;
     return buffer.data();
   };
-  const int error = without_gil([&] { return arena.fill(pool, packed, {bytes, kAtOnce}, first, rows); });
-  source.check(failed);
+  const RowBytes source = piece.file ? RowBytes{read, kAtOnce} : RowBytes{in_memory};
+  const int error = arena.fill(pool, piece.packed, source, piece.first, piece.rows);
+  piece.unread = unread;
+  return error;
+}
+
+// Pack all pieces without the GIL: while weights are packed another thread makes the tokenizer, and may keep the GIL for
+// milliseconds each time that it is given up.
+void fill(Arena& arena, Pool& pool, nb::list items) {
+  std::vector<Piece> pieces;
+  for (nb::handle item : items) pieces.push_back(piece_of(arena, item));
+  int error = 0;
+  without_gil([&] {
+    for (Piece& piece : pieces)
+      if (!error) error = fill_piece(arena, pool, piece);
+  });
+  for (const Piece& piece : pieces)
+    if (piece.file) piece.file->check(piece.unread);
   check_written(error);
 }
 
@@ -63,7 +95,8 @@ Packed pack_into(Arena& arena, Pool& pool, const std::string& format, Bytes sour
   if (source.size() != source_bytes(format_of(format), rows, cols))
     throw std::invalid_argument("a " + format + " matrix has the wrong number of bytes");
   Packed packed = arena.reserve(format, rows, cols);
-  fill(arena, pool, packed, source, 0);
+  const auto bytes = [&](size_t at, size_t, auto&) { return source.data() + at; };
+  check_written(without_gil([&] { return arena.fill(pool, packed, {bytes}, 0, rows); }));
   return packed;
 }
 
@@ -122,8 +155,8 @@ NB_MODULE(_native, m) {
       .def("pack", &pack_into, "pool"_a, "format"_a, "source"_a, "rows"_a, "cols"_a)
       .def("reserve", &Arena::reserve, "format"_a, "rows"_a, "cols"_a, "factor"_a = 1.0f,
            "factor: what products with the matrix are multiplied by, and its decoded rows.")
-      .def("fill", &fill_from_file, "pool"_a, "packed"_a, "source"_a, "first"_a)
-      .def("fill", &fill, "pool"_a, "packed"_a, "source"_a, "first"_a);
+      .def("fill", &fill, "pool"_a, "pieces"_a,
+           "pieces: (matrix, FileBytes or uint8 (bytes,), first row) of each piece, which is whole panels.");
   m.def("packed_bytes", [](const std::string& format, int rows, int cols) {
     return Arena::bytes_of(format_of(format), rows, cols);
   }, "format"_a, "rows"_a, "cols"_a);

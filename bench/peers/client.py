@@ -111,6 +111,11 @@ def cold(command: list[str]) -> Cold:
 
 
 def environment() -> dict[str, str]:
-    """This process's, with the folder of ``peers`` where Python looks for modules."""
+    """This process's, with the folder of ``peers`` where Python looks for modules.
+
+    Python may keep what it compiles, as an installer does: without that, a cold start of a source
+    tree compiles all of it every time.
+    """
     given = [str(Path(p).resolve()) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(_BENCH), *given])}
+    inherited = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {"PYTHONPATH": os.pathsep.join([str(_BENCH), *given])}

@@ -13,7 +13,7 @@ from cutaway.cli.main import main
 from cutaway.compute.backends import Computer
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.requests import sync_llm
+from cutaway.requests import drafting
 from cutaway.requests.drafting import load_draft
 from cutaway.requests.generation import Generation
 from support.piped import Piped
@@ -285,7 +285,7 @@ def test_two_first_requests_for_one_draft_model_load_it_once(llm, tiny_path, mon
                 sleep(0.001)
         load_draft(*args, **options)
 
-    monkeypatch.setattr(sync_llm, "load_draft", load)
+    monkeypatch.setattr(drafting, "load_draft", load)
     generate()
     other.join(30)
     assert len(loads) == 1 and len(found) == 2

@@ -13,18 +13,19 @@ from cutaway.cli.main import command_words
 HEAVY = {
     "asyncio", "concurrent.futures", "csv", "difflib", "email", "fastapi", "hashlib", "html",
     "http", "huggingface_hub", "importlib.metadata", "jinja2", "llguidance", "logging",
-    "multiprocessing", "numpy", "pydantic", "ray", "secrets", "ssl", "starlette", "statistics",
-    "subprocess", "tempfile", "tokenizers", "uvicorn", "zipfile",
+    "multiprocessing", "numpy", "pydantic", "random", "ray", "secrets", "ssl", "starlette",
+    "statistics", "subprocess", "tempfile", "tokenizers", "uvicorn", "zipfile",
 }  # fmt: skip
-_NUMPY, _TRACE = {"numpy"}, {"numpy", "csv", "difflib", "hashlib", "html", "tempfile", "zipfile"}
+_NUMPY = {"numpy"}
+_TRACE = {"numpy", "csv", "difflib", "hashlib", "html", "random", "tempfile", "zipfile"}
 ALLOWED = {
     "import cutaway": set(),
     "import cutaway.cli.main": set(),
     "import cutaway.features.cluster": set(),
-    "import cutaway.api.llm": _NUMPY | {"statistics"},
+    "import cutaway.api.llm": _NUMPY,
     "import cutaway.trace": _TRACE,
     "import cutaway.features.cluster.replica": _NUMPY
-    | {"asyncio", "concurrent.futures", "hashlib", "logging", "secrets", "ssl", "statistics"}
+    | {"asyncio", "concurrent.futures", "hashlib", "logging", "random", "secrets", "ssl"}
     | {"subprocess"},
     **{name: set() for name in ("trace", "cache", "receipt", "receipt key", "models", "export")},
     "search": _NUMPY | {"hashlib", "zipfile"},
@@ -59,3 +60,30 @@ def test_a_start_imports_no_more_than_it_needs(start):
     assert loaded & HEAVY <= allowed, f"{start} imports {', '.join(loaded & HEAVY - allowed)}"
     if "tempfile" not in allowed:
         assert "cutaway.trace" not in loaded
+
+
+SELDOM = {
+    "cutaway.compute.loading.adapter", "cutaway.compute.model.anatomy",
+    "cutaway.compute.model.block_drafters", "cutaway.compute.model.draft_heads",
+    "cutaway.compute.model.lora", "cutaway.engine.canvas",
+    "cutaway.engine.decoders.denoise", "cutaway.engine.interventions",
+    "cutaway.engine.speculation.draft_models", "cutaway.files.huggingface",
+    "cutaway.files.weights.mixes", "cutaway.requests.drafting", "cutaway.text.grammar.compiler",
+    "cutaway.trace",
+}  # fmt: skip
+"""What few texts need."""
+MOST_MODULES = 130
+
+
+def test_a_text_imports_no_more_than_it_needs(tiny_path):
+    arguments = ["generate", "-m", str(tiny_path), "--max-tokens", "1", "-q", "ab"]
+    code = f"from cutaway.cli.main import main; assert main({arguments!r}) == 0"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(); print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    loaded = {*done.stdout.splitlines()[-1].split()}
+    assert loaded & HEAVY <= {"numpy", "tokenizers"}
+    assert not loaded & SELDOM
+    own = [name for name in loaded if name.partition(".")[0] == "cutaway"]
+    assert len(own) <= MOST_MODULES, f"{len(own)} of {', '.join(sorted(own))}"

@@ -18,7 +18,6 @@ from cutaway.engine import AsyncEngine, Engine, EngineState, Inboxes, Request
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import ClosedError, CutawayError
 from cutaway.requests.base import ModelName, common_options, make_engine
-from cutaway.requests.drafting import load_draft
 from cutaway.requests.owner import EngineOwner
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ class AsyncLLM(PrefixMethods, AsyncModel):
             loaded.claim("an AsyncLLM")
             engine = make_engine(loaded)
             if draft is not None:
+                from cutaway.requests.drafting import load_draft  # few texts are drafted by a model
+
                 load_draft(draft, loaded, engine, progress=progress)
         super().__init__(loaded, options, progress=progress)
         try:

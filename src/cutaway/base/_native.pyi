@@ -63,11 +63,10 @@ class Arena:
         factor: what products with the matrix are multiplied by, and its decoded rows.
         """
 
-    @overload
-    def fill(self, pool: Pool, packed: Packed, source: FileBytes, first: int) -> None: ...
-
-    @overload
-    def fill(self, pool: Pool, packed: Packed, source: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int) -> None: ...
+    def fill(self, pool: Pool, pieces: list) -> None:
+        """
+        pieces: (matrix, FileBytes or uint8 (bytes,), first row) of each piece, which is whole panels.
+        """
 
 def packed_bytes(format: str, rows: int, cols: int) -> int: ...
 

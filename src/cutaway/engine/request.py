@@ -4,10 +4,10 @@
 drawn again and compared. They are known in advance, so that one step computes many of them.
 """
 
+import os
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from random import SystemRandom
 from typing import TYPE_CHECKING, Any
 
 from cutaway.base.checks import check_bool, check_choice, check_ids, check_int
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from cutaway.text.grammar.compiler import Compiled
 
 
-randbits = SystemRandom().getrandbits  # `secrets` has the same, and loads a cryptographic library
-
 NAMED_DRAFTS = {
     "draft": "draft model, draft:MODEL", "eagle": "head's folder, eagle:PATH",
     "dflash": "block drafter's folder, dflash:PATH",
@@ -35,6 +33,14 @@ NAMED_DRAFTS = {
 SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark")
 _PRIORITIES = 2**31
 _LONGEST_SALT = 256
+
+
+def randbits(count: int) -> int:
+    """Return a number of so many random bits, a multiple of 8, as the operating system gives them.
+
+    ``secrets`` has the same, and loads a cryptographic library; ``random`` takes a millisecond.
+    """
+    return int.from_bytes(os.urandom(count // 8), "big")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ from cutaway.compute import backends, model
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import model_name, open_model
 from cutaway.compute.loading.parts import Parts
+from cutaway.compute.model.block_drafters import build_block_drafter
+from cutaway.compute.model.draft_heads import build_eagle
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.engine import (
@@ -80,7 +82,7 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
     try:
         with EagleFolder(path) as file:
             shapes = {at: info.shape for at, info in file.tensors.items()}
-            head = model.build_eagle(file.metadata, shapes, target.graph)
+            head = build_eagle(file.metadata, shapes, target.graph)
             backend = target.backend.with_graph(head.graph, file)
             share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
     except FormatError as error:
@@ -97,7 +99,7 @@ def _block_head(name: str, target: LoadedModel) -> BlockHead:
     try:
         with BlockDrafterFolder(path) as file:
             shapes = {at: info.shape for at, info in file.tensors.items()}
-            drafter = model.build_block_drafter(file.metadata, shapes, target.graph)
+            drafter = build_block_drafter(file.metadata, shapes, target.graph)
             backend = target.backend.with_graph(drafter.block, file)
             context = backend.with_adapter(drafter.context, file)
             markov = backend.with_adapter(drafter.markov, file) if drafter.markov else None

@@ -31,7 +31,6 @@ from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
 from cutaway.requests.base import BaseLLM, Prepared, Prompt, prepare
 from cutaway.requests.completion import Completion
-from cutaway.requests.drafting import load_draft
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import RequestOptions
 from cutaway.requests.options import Options
@@ -295,6 +294,8 @@ class SyncLLM(BaseLLM):
         return loaded.name if loaded else ""
 
     def _load_draft(self, name: str) -> None:
+        from cutaway.requests.drafting import load_draft  # few texts are drafted by a model
+
         if self.draft != name:  # another thread may have loaded it while this waited
             load_draft(name, self.model, self.engine, progress=self.progress)
 

@@ -105,6 +105,22 @@ def test_panels_are_hardly_larger_than_the_file_from_four_bits_on(name):
     assert packed <= 1.1 * file or FORMATS[name].nbytes(1024) < 448  # of 3.5 bits
 
 
+@pytest.mark.parametrize(("piece", "at_once"), [(1 << 18, 16 << 20), (1, 3000)])
+def test_many_pieces_of_matrices_are_packed_in_one_call(tmp_path, monkeypatch, piece, at_once):
+    monkeypatch.setattr(packing, "_PIECE", piece)
+    monkeypatch.setattr(packing, "_AT_ONCE", at_once)
+    file = GGUFFile(write_tiny_llama(tmp_path / "tiny.gguf", layers=3))
+    _, graph = model.build(file.metadata, {n: info.shape for n, info in file.tensors.items()}, None)
+    shapes, calls = matrix_shapes(graph), []
+    packed = packing.pack_matrices(shapes, file, _native.Pool(2), calls.append)
+    size = sum(file.tensors[name].nbytes for name, _, _ in shapes)
+    assert calls[-1] == size
+    assert size // at_once // 2 < len(calls) <= size // at_once + 1
+    for (name, first, last), matrix in packed.items():
+        expected = file.dequantize(name).reshape(-1, matrix.cols)[first:last]
+        assert_same_bits(matrix.decode(0, matrix.rows), expected)
+
+
 # -- meanwhile the disk is asked for what comes next, and for no more than that --------------------
 
 

@@ -102,7 +102,7 @@ class Backend(Protocol):
     def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
         """Return a backend of the same model with an adapter.
 
-        graph: made by ``model.add_adapter``; file: has the adapter's tensors
+        graph: made by ``lora.add_adapter``; file: has the adapter's tensors
         Both backends share weights, threads, keys and values, so only one may run at a time.
         """
         ...

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from cutaway.base.checks import check_finite, existing, shown
 from cutaway.compute.backends import Backend
-from cutaway.compute.model import Graph, ModelConfig, add_adapter
-from cutaway.compute.model.lora import B, matrices_of, numbered_name
+from cutaway.compute.model import Graph, ModelConfig
+from cutaway.compute.model.lora import B, add_adapter, matrices_of, numbered_name
 from cutaway.errors import FormatError, InputError
 from cutaway.files.weights import ModelFile, TensorBytes, open_gguf, pieces
 from cutaway.files.weights.cursor import quote

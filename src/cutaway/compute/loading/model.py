@@ -47,6 +47,8 @@ class LoadedModel:
     adapter    the hash of the adapter; "" if there is none
     """
 
+    context: int
+    kv_tokens: int
     request_adapter = ""
     """The ``adapter`` of a ``Request``; "" for the adapter of all texts, or if there is none."""
 

@@ -9,7 +9,6 @@ from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.compute import backends
 from cutaway.compute.model.config import MAX_CONTEXT
 from cutaway.errors import InputError, Name
-from cutaway.files.weights.mixes import MIXES
 
 if TYPE_CHECKING:
     from cutaway.compute.loading.adapter import AdapterFiles
@@ -106,4 +105,6 @@ class Setup:
 def check_quantize(quantize: str | None) -> None:
     """InputError unless ``quantize`` is one of MIXES or None."""
     if quantize is not None:
+        from cutaway.files.weights.mixes import MIXES  # most models are quantised already
+
         check_choice("quantize", quantize, tuple(MIXES))

@@ -18,7 +18,7 @@ from cutaway.compute.model.op import Matrix, Slice
 from cutaway.compute.model.ops.linear import HeadsLinear, Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.rows import EmbedStored
-from cutaway.files.weights import ModelFile, TensorInfo
+from cutaway.files.weights import ModelFile, TensorBytes, TensorInfo
 
 if TYPE_CHECKING:
     from cutaway.base.offload import Reads
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Shapes = Mapping[Slice, tuple[int, int]]
 """Rows and columns of matrices, as ``matrix_shapes`` returns them."""
 LANES = 16  # how many rows a panel has
-_AT_ONCE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
+_PIECE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
+_AT_ONCE = 16 << 20  # bytes of pieces that are packed in one call
 _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 
 
@@ -87,16 +88,19 @@ def pack(
     on_progress: Callable[[int], None] = lambda _done: None,
     arena: _native.Arena | None = None,
 ) -> Iterator[tuple[Slice, _native.Packed]]:
-    """Pack matrix after matrix; arena: the arena of all; None gives each an arena of its own."""
-    done = expected = 0
+    """Pack matrix after matrix; arena: the arena of all; None gives each an arena of its own.
+
+    Matrices in one arena are packed when the iterator has ended.
+    """
+    packing, expected = _Packing(pool, on_progress), 0
     coming = iter(dict.fromkeys(part[0] for part in shapes))
     for name, parts in groupby(shapes, lambda part: part[0]):
-        while expected < done + file.tensors[name].nbytes + _AHEAD and (soon := next(coming, None)):
+        end = packing.nbytes + file.tensors[name].nbytes
+        while expected < end + _AHEAD and (soon := next(coming, None)):
             file.expect(soon)
             expected += file.tensors[soon].nbytes
         format, raw = file.tensors[name].format, file.raw(name)
         row = raw.nbytes // prod(file.tensors[name].shape[:-1])  # bytes
-        step = max(_AT_ONCE // row, 1) * LANES  # rows
         factors = file.factors(name)
         for part in parts:
             _, first, last = part
@@ -104,14 +108,49 @@ def pack(
             factor = 1.0 if factors is None else float(factors[first // rows % len(factors)])
             into = arena or _native.Arena(_native.packed_bytes(format, rows, cols))
             packed = into.reserve(format, rows, cols, factor)
-            for at in range(first, last, step):
-                begin, end = at * row, min(at + step, last) * row
-                if isinstance(raw, _native.FileBytes):  # each thread reads what it packs
-                    into.fill(pool, packed, raw.part(begin, end), at - first)
-                else:
-                    into.fill(pool, packed, raw[begin:end], at - first)
-                on_progress(done := done + end - begin)
+            packing.add(into, packed, _part(raw, first * row, last * row))
+            if not (arena and isinstance(raw, _native.FileBytes)):  # the tensor may be large
+                packing.finish()
             yield part, packed
+    packing.finish()
+
+
+def _part(raw: TensorBytes, begin: int, end: int) -> TensorBytes:
+    """Return some bytes; those in a file are read by the threads that pack them."""
+    return raw.part(begin, end) if isinstance(raw, _native.FileBytes) else raw[begin:end]
+
+
+class _Packing:
+    """Packs pieces of matrices, many in one call, which needs the interpreter lock again only once.
+
+    While weights are packed, another thread makes the tokenizer, and may hold the lock for 5 ms.
+
+    nbytes  of the file, packed or still to be
+    """
+
+    def __init__(self, pool: _native.Pool, on_progress: Callable[[int], None]) -> None:
+        self._pool, self._on_progress = pool, on_progress
+        self._arena: _native.Arena | None = None
+        self._pieces: list[tuple[_native.Packed, TensorBytes, int]] = []
+        self.nbytes = self._done = 0
+
+    def add(self, arena: _native.Arena, packed: _native.Packed, source: TensorBytes) -> None:
+        """Add a matrix, with its bytes as the file has them."""
+        row = source.nbytes // packed.rows
+        self._arena, step = arena, max(_PIECE // row, 1) * LANES
+        for at in range(0, packed.rows, step):
+            piece = _part(source, at * row, min(at + step, packed.rows) * row)
+            self._pieces.append((packed, piece, at))
+            self.nbytes += piece.nbytes
+            if self.nbytes - self._done >= _AT_ONCE:
+                self.finish()
+
+    def finish(self) -> None:
+        """Pack what was added."""
+        if self._arena and self._pieces:
+            self._arena.fill(self._pool, self._pieces)
+            self._pieces, self._done = [], self.nbytes
+            self._on_progress(self._done)
 
 
 def packed_sizes(shapes: Shapes, tensors: Mapping[str, TensorInfo]) -> list[int]:

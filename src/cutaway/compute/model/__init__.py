@@ -4,11 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cutaway.compute.model.architectures import architecture_of
-from cutaway.compute.model.block_drafters import BlockDrafter, build_block_drafter
 from cutaway.compute.model.config import ModelConfig, config_from_gguf
-from cutaway.compute.model.draft_heads import Eagle, build_eagle, draft_head
 from cutaway.compute.model.graph import Graph, Op, Tensor
-from cutaway.compute.model.lora import add_adapter
 from cutaway.compute.model.mixture import GATING_KEY, SIGMOID
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.pooling import POOLINGS, Pooling, finish, pooling_from_gguf
@@ -16,18 +13,13 @@ from cutaway.errors import FormatError
 
 __all__ = [
     "POOLINGS",
-    "BlockDrafter",
-    "Eagle",
     "Graph",
     "ModelConfig",
     "Op",
     "Pooling",
     "Tensor",
-    "add_adapter",
     "build",
-    "build_block_drafter",
     "build_draft_head",
-    "build_eagle",
     "config_of",
     "has_draft_head",
     "pooling_from_gguf",
@@ -96,6 +88,8 @@ def build_draft_head(
 
     FormatError if the file has no draft head, or one of a kind that is not supported.
     """
+    from cutaway.compute.model.draft_heads import draft_head  # few texts are drafted by one
+
     config = config_of(_with_gating(metadata, shapes), context)
     layer = architecture_of(config.architecture).layer
     if layer is None or not has_draft_head(config):

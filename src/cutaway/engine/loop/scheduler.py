@@ -10,7 +10,6 @@ from bisect import insort
 from collections import deque
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from statistics import median_low
 from time import perf_counter
 from typing import NamedTuple
 
@@ -90,6 +89,12 @@ class StepTime:
             first_times = [median_low(self._row[other]) for other in nearest_first[:1]]
             self._row[distance] = deque(first_times, maxlen=_RECENT)
         return self._row[distance]
+
+
+def median_low(times: Iterable[float]) -> float:
+    """Return the median; of an even number of times, the lower of the two in the middle."""
+    ordered = sorted(times)  # the library's imports decimal numbers, which take 2 ms of a start
+    return ordered[(len(ordered) - 1) // 2]
 
 
 # -- the scheduler ---------------------------------------------------------------------------------

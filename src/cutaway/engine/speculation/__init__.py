@@ -19,7 +19,7 @@ Drafts by a model or a head are in draft_models.py.
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,9 @@ from cutaway.engine.decoders import Outcome
 from cutaway.engine.events import Speculation
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation.draft_models import DraftHead, DraftModel
+
+if TYPE_CHECKING:
+    from cutaway.engine.speculation.draft_models import DraftHead, DraftModel
 
 # -- how many draft tokens -------------------------------------------------------------------------
 
@@ -299,7 +301,7 @@ class Speculator:
     draft  may be set at any time
     """
 
-    def __init__(self, draft: DraftModel | DraftHead | None = None) -> None:
+    def __init__(self, draft: "DraftModel | DraftHead | None" = None) -> None:
         self.draft = draft
         self._states: dict[int, DraftState] = {}  # by sequence id
 
@@ -324,27 +326,34 @@ class Speculator:
         return _LACKS[speculate]
 
     @property
+    def _head(self) -> "DraftHead | None":
+        if self.draft is None:
+            return None
+        from cutaway.engine.speculation.draft_models import DraftHead  # few models have drafts
+
+        return self.draft if isinstance(self.draft, DraftHead) else None
+
+    @property
     def hidden_names(self) -> tuple[str, ...]:
         """The model's tensors that the draft head reads; (): the input of the model's head."""
-        return self.draft.reads if isinstance(self.draft, DraftHead) else ()
+        return self._head.reads if self._head else ()
 
     def reads_hidden(self, scheduled: Scheduled) -> bool:
         """Whether the hidden states of all these rows are wanted."""
-        head = self.draft
-        speculate = scheduled.sequence.request.run.speculate
-        return isinstance(head, DraftHead) and speculate == head.kind
+        head = self._head
+        return head is not None and scheduled.sequence.request.run.speculate == head.kind
 
     def observe(
         self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]
     ) -> None:
         """Note computed rows and their hidden states, which a draft head reads."""
-        if isinstance(self.draft, DraftHead):
-            self.draft.observe(scheduled, hidden)
+        if self._head:
+            self._head.observe(scheduled, hidden)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy a draft head's KV blocks like the model's: (source, target) ids."""
-        if isinstance(self.draft, DraftHead):
-            self.draft.copy_blocks(pairs)
+        if self._head:
+            self._head.copy_blocks(pairs)
 
     def learn(
         self, sequence: Sequence, drafts: list[int], outcomes: list[Outcome], accepted: int
