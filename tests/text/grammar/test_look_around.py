@@ -39,6 +39,9 @@ PUBLIC = [  # of schemas that the world has
     (r"^(\bab\b|[0-9a]+)$", "ab0-"),
     (r"(?=.{1,2}$)[a-b](-*[ab])*", "ab-"),
     (r"^(?:(?!ab)[abc])+$", "abcd"),
+    (r"^(?!aws:)[a-z:]{1,5}$", "aws:b"),
+    (r"^(?!ab.*).{2,4}$", "abc"),
+    (r"^a(?!b)(?:[ab]{2}|c(?!a)){1,2}$", "abc"),
     (r"^(?!memoryStrategyId$|actorId$|sessionId$)[a-z][a-zI]*$", "adI"),
 ]
 
@@ -145,6 +148,12 @@ def test_a_regex_may_look_around(regex, whole, not_whole):
 @pytest.mark.parametrize("pattern", ["^[a-z]+$", "a|b", r"^(a|b)\d{3}$", "[$^]", r"\^"])
 def test_a_pattern_that_looks_nowhere_is_left_as_it_is(pattern):
     assert patterns_of(pattern) == ((pattern,),) and as_single_pattern(pattern) == pattern
+
+
+def test_a_name_may_be_long_behind_what_it_must_not_begin_with():
+    single = as_single_pattern("^(?!aws:)[a-z:]{1,128}$")
+    for text, fits in (("a" * 128, True), ("a" * 129, False), ("aws:a", False), ("awsa", True)):
+        assert string_fits("pattern", single, text) is fits
 
 
 @pytest.mark.parametrize(("pattern", "reason"), [

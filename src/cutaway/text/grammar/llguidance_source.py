@@ -25,6 +25,7 @@ from cutaway.text.grammar.patterns.look_around import (
     patterns_of,
 )
 from cutaway.text.grammar.patterns.sets import check_repetition, make_quotable
+from cutaway.text.grammar.patterns.witness import with_witness
 from cutaway.text.grammar.schema_checks import ANSWER, Judge, judge_of, judge_of_rules
 from cutaway.text.grammar.schemas import (
     WITHOUT_U,
@@ -228,6 +229,9 @@ def _make_maskable(schema: Any, near: frozenset[float]) -> Any:
     copy = map_subschemas(schema, lambda subschema: _make_maskable(subschema, near))
     if "pattern" in copy:
         copy |= _pattern(copy.pop("pattern"), copy.get("allOf", ()))
+    if "pattern" in copy and ("minLength" in copy or "maxLength" in copy):
+        limit = copy.get("maxLength")
+        copy["pattern"] = with_witness(copy["pattern"], copy.get("minLength", 0), limit)
     if "patternProperties" in copy:
         copy["patternProperties"] = _merge_equal_patterns(copy["patternProperties"])
     if pattern := CALENDAR_PATTERNS.get(copy.get("format", "")):

@@ -232,8 +232,7 @@ def _keyword(name: str, value: Any, define: Define) -> str:
         return define(alternatives([value]))
     if name == "pattern":
         check_repetition("pattern", value)
-        plain = " | ".join(f"/{_ascii(way)}/" for way in _unanchor(value))
-        return define(lark_of_pattern(value) or plain)
+        return define(lark_of_pattern(value))
     if name == "format" and value in STANDARD_FORMATS:
         if value not in _FORMATS:
             formats = ", ".join(_FORMATS)
@@ -252,36 +251,6 @@ def alternatives(texts: Sequence[str]) -> str:
 def slashes(regex: str) -> str:
     """Escape the slashes of a regex, so that it can stand between slashes."""
     return re.sub(r"\\.|/", lambda m: r"\/" if m[0] == "/" else m[0], regex, flags=re.S)
-
-
-def _ascii(regex: str) -> str:
-    r"""Return a regex to stand between slashes, with ASCII ``\d`` and ``\w`` as in ECMA 262."""
-    from llguidance import regex_to_lark  # only here: most requests have no pattern
-
-    return regex_to_lark(regex, "dw")
-
-
-def _unanchor(pattern: str) -> list[str]:
-    """Return regexes of the whole texts in which ``pattern``, with its anchors, matches."""
-    ways = []
-    for way in _ways(pattern):
-        begins, ends = way.startswith("^"), re.search(r"(?<!\\)(\\\\)*\$$", way) is not None
-        middle = way[begins : len(way) - ends]
-        ways.append(f"{'' if begins else '(?s:.*)'}({middle}){'' if ends else '(?s:.*)'}")
-    return ways
-
-
-def _ways(pattern: str) -> list[str]:
-    """Split a regex at each | outside of brackets."""
-    ways, depth, in_class = [""], 0, False
-    for piece in re.findall(r"\\.|.", pattern, re.S):
-        in_class = piece != "]" if in_class else piece == "["
-        depth += (piece == "(") - (piece == ")") if not in_class else 0
-        if piece == "|" and not depth and not in_class:
-            ways.append("")
-        else:
-            ways[-1] += piece
-    return ways
 
 
 def words(types: Set[str]) -> list[str]:

@@ -2,7 +2,8 @@
 
 A state is what may follow (a term), and how far each look-behind has matched. The term after a
 character is its derivative: J. A. Brzozowski, Derivatives of regular expressions, 1964. A
-look-ahead is an ``All`` of its own node and of the rest; so a text is never read backwards.
+look-ahead is an ``All`` of its own node and of the rest; so a text is never read backwards. Where
+nothing looks around any more, the rest of the text is written as it is.
 
 Does not know which characters a set has, only whether there is one that some sets have and others
 lack.
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from cutaway.text.grammar.patterns.nodes import (
     ANY,
     ANYTHING,
+    END,
+    START,
     Alternatives,
     Characters,
     Concatenation,
@@ -23,10 +26,11 @@ from cutaway.text.grammar.patterns.nodes import (
     NotPlainError,
     Repeat,
     looks,
+    write,
 )
 from cutaway.text.grammar.patterns.sets import combine, is_some
 
-_MOST_STATES = 256
+_MOST_STATES = 1024
 _MOST_WORK = 30_000
 """Nodes whose derivatives are computed."""
 _LONGEST = 16_384
@@ -212,7 +216,10 @@ def _first(node: Node) -> _State:
     if any(inner.ahead for look in behind for inner in looks(look.body)):
         raise NotPlainError("it looks ahead within a look-behind")
     tracked = {look: _rest((ANYTHING, look.body)) for look in behind}
-    return _State(_rest((ANYTHING, node, ANYTHING)), tracked, iter(range(_MOST_WORK)))
+    nodes = (*_flatten((node,)), ANYTHING)
+    at_start = nodes[0] is START
+    whole = nodes[1:] if at_start else (ANYTHING, *nodes)
+    return _State(_rest(whole), tracked, iter(range(_MOST_WORK)))
 
 
 def _moves(state: _State) -> Iterator[tuple[Sets, _State]]:
@@ -237,6 +244,8 @@ def _decide(sets: Sets, characters: str) -> Iterator[Sets]:
 # -- the automaton -----------------------------------------------------------------------------
 
 
+_START, _END = -1, -2
+"""States before the first and after the last."""
 Moves = list[list[tuple[Sets, int]]]
 
 
@@ -246,23 +255,31 @@ def pattern_of(node: Node) -> str | None:
     NotPlainError if the automaton or its pattern is too large.
     """
     try:
-        moves, ends = _explore(_first(node))
+        moves, ends, rests = _explore(_first(node))
     except RecursionError:  # a repetition of what may be empty
         raise NotPlainError("its look-around needs too many states") from None
-    groups = _minimise(moves, ends)
-    labels: dict[tuple[int, int], str] = {}
+    groups = _minimise(moves, ends, rests)
+    labels = {(groups[state], _END): text for state, text in rests.items()}
     for group in {*groups}:
         for target, ways in _group_by_target(moves[group], groups).items():
             labels[group, target] = combine(sorted(map(_sides, ways)))
     return _eliminate(labels, groups[0], {groups[state] for state in ends})
 
 
-def _explore(first: _State) -> tuple[Moves, set[int]]:
-    """Return (moves of each state, states in which a text may end); the first state is 0."""
+def _explore(first: _State) -> tuple[Moves, set[int], dict[int, str]]:
+    """Return (moves of each state, states in which a text may end, patterns of what follows).
+
+    The first state is 0. A state has moves, or a pattern of all that follows.
+    """
     numbers, states = {first.key: 0}, [first]
     moves: Moves = []
-    for state in states:  # which grows
-        ways = []
+    rests: dict[int, str] = {}
+    for number, state in enumerate(states):  # which grows
+        ways: list[tuple[Sets, int]] = []
+        if number and (rest := _plain_rest(state.term)) is not None:
+            rests[number] = rest
+            moves.append(ways)
+            continue
         for sets, after in _moves(state):
             if after.key not in numbers:
                 numbers[after.key] = len(states)
@@ -271,12 +288,36 @@ def _explore(first: _State) -> tuple[Moves, set[int]]:
         moves.append(ways)
         if len(states) > _MOST_STATES:
             raise NotPlainError("its look-around needs too many states")
-    return moves, {i for i, state in enumerate(states) if state.is_end()}
+    return moves, {i for i, s in enumerate(states) if i not in rests and s.is_end()}, rests
 
 
-def _minimise(moves: Moves, ends: set[int]) -> list[int]:
+def _plain_rest(term: Term) -> str | None:
+    """Return a pattern of the texts of a term that looks around at the end of the text alone."""
+    if not isinstance(term, Rest):
+        return None
+    nodes = [*_flatten(term.nodes)]
+    at = next((i for i, node in enumerate(nodes) if node is END), len(nodes))
+    before = Concatenation(tuple(nodes[:at]))
+    if any(node is not ANYTHING for node in nodes[at + 1 :]) or any(looks(before)):
+        return None
+    return write(before)
+
+
+def _flatten(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        if isinstance(node, Concatenation):
+            yield from _flatten(node.parts)
+        else:
+            yield node
+
+
+def _minimise(moves: Moves, ends: set[int], rests: Mapping[int, str]) -> list[int]:
     """Return of each state the first state that has the same continuations."""
-    groups = [int(state in ends) for state in range(len(moves))]
+    first_with = {text: state for state, text in reversed([*rests.items()])}
+    groups = [
+        first_with[rests[state]] + 2 if state in rests else int(state in ends)
+        for state in range(len(moves))
+    ]
     while True:
         first: dict[object, int] = {}
         finer = []
@@ -313,7 +354,7 @@ def _sides(way: Iterable[tuple[str, bool]]) -> tuple[list[str], list[str]]:
 
 def _eliminate(labels: dict[tuple[int, int], str], first: int, ends: set[int]) -> str | None:
     """Return a pattern of all ways from the first state to an end, by taking out states."""
-    start, end = -1, -2
+    start, end = _START, _END
     ways = {edge: [label] for edge, label in labels.items()}
     ways |= {(start, first): [""], **{(state, end): [""] for state in ends}}
     states = {state for edge in ways for state in edge} - {start, end}

@@ -29,6 +29,7 @@ from cutaway.text.grammar.patterns.nodes import (
     parse,
     write,
 )
+from cutaway.text.grammar.patterns.sets import translate
 
 _MOST_OPTIONS = 32
 _FARTHEST = 256
@@ -74,19 +75,28 @@ def without_look_around(pattern: str) -> Options | None:
     None where the pattern has no look-around. NotPlainError where they would be too many or too
     long, or where the pattern has another part that cannot be read.
     """
+    if looks_around(pattern):
+        return plain_options(pattern)
     try:
-        node = parse(pattern)
-        options = _some_options(node)
-        if all(map(_is_bounded, options)) and not looks_around(pattern):
+        if all(map(_is_bounded, _some_options(parse(pattern)))):
             return None
-        if len(options) > _MOST_OPTIONS:
-            options = [(node,)]
-        conditions = [{*_conditions(parts)} - {_ALWAYS} for parts in options]
-        return tuple(tuple(sorted(all_of)) for all_of in conditions if _NEVER not in all_of)
+        return plain_options(pattern)
     except NotPlainError:
-        if looks_around(pattern):
-            raise
         return None  # llguidance takes it, or has a reason not to
+
+
+@lru_cache(1024)
+def plain_options(pattern: str) -> Options:
+    """Return patterns without look-around that together match the same texts as a pattern.
+
+    NotPlainError as in ``without_look_around``
+    """
+    node = parse(pattern)
+    options = _some_options(node)
+    if len(options) > _MOST_OPTIONS:
+        options = [(node,)]
+    conditions = [{*_conditions(parts)} - {_ALWAYS} for parts in options]
+    return tuple(tuple(sorted(all_of)) for all_of in conditions if _NEVER not in all_of)
 
 
 def looks_around(pattern: str) -> bool:
@@ -96,6 +106,7 @@ def looks_around(pattern: str) -> bool:
 
 def patterns_of(pattern: str) -> tuple[tuple[str, ...], ...]:
     """Return a schema's pattern as patterns that llguidance takes: any of (all of these)."""
+    pattern = translate(pattern)
     with _refusing("json_schema", f": pattern {shown(pattern)}"):
         options = without_look_around(pattern)
     if options is None:
@@ -105,6 +116,7 @@ def patterns_of(pattern: str) -> tuple[tuple[str, ...], ...]:
 
 def as_single_pattern(pattern: str) -> str | None:
     """Return a schema's pattern as a pattern that llguidance takes; None if no text matches."""
+    pattern = translate(pattern)
     with _refusing("json_schema", f": pattern {shown(pattern)}"):
         options = without_look_around(pattern)
         if options is None:
@@ -118,13 +130,25 @@ def as_single_pattern(pattern: str) -> str | None:
 def lark_of_regex(regex: str) -> str | None:
     """Return Lark's expression of the texts of a regular expression; None without look-around."""
     with _refusing("regex"):
-        return _lark(without_look_around(f"^(?:{regex})$"))
+        options = without_look_around(f"^(?:{regex})$")
+        return None if options is None else _lark(options)
 
 
-def lark_of_pattern(pattern: str) -> str | None:
-    """Return Lark's expression of the texts that a pattern matches; None without look-around."""
+def lark_of_pattern(pattern: str) -> str:
+    """Return Lark's expression of the texts in which a pattern matches."""
     with _refusing("pattern", f" {shown(pattern)}"):
-        return _lark(without_look_around(pattern))
+        return _lark(plain_options(translate(pattern)))
+
+
+def whole_texts(pattern: str) -> str:
+    """Return a regular expression of the whole texts in which a pattern matches.
+
+    NotPlainError if it is not a single pattern without look-around.
+    """
+    options = plain_options(pattern)
+    if any(len(conditions) != 1 for conditions in options):
+        raise NotPlainError("it is several patterns")
+    return "|".join(plain.whole() for (plain,) in options)
 
 
 @contextmanager
@@ -135,11 +159,9 @@ def _refusing(name: str, place: str = "") -> Iterator[None]:
         raise InputError(name, f"{place}: {error}") from None
 
 
-def _lark(options: Options | None) -> str | None:
+def _lark(options: Options) -> str:
     from llguidance import regex_to_lark
 
-    if options is None:
-        return None
     if not options:
         raise NotPlainError("no text matches it")
     alternatives = (

@@ -59,6 +59,37 @@ def make_quotable(pattern: str, without: str = "\0") -> str:
     return quotable + pattern[done:]
 
 
+_ENDS = {r"\A": "^", r"\Z": "$", r"\z": "$"}
+"""Other notations' ends of a text -> ECMAScript's."""
+_PROPERTIES = {r"\p{Graph}": "!-~", r"\p{Print}": " -~"}
+"""Java's names of sets, which llguidance lacks -> what is between brackets."""
+_HALF = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_HALVES = (
+    (re.compile(f"{_HALF}(?:-{_HALF})"), ""), (re.compile(f"-{_HALF}"), r"-\\uD7FF"),
+    (re.compile(f"{_HALF}-"), r"\\uE000-"), (re.compile(_HALF), ""),
+)  # fmt: skip
+"""Takes halves of characters, which no JSON text has, out of a class; in this order."""
+
+
+@lru_cache(1024)
+def translate(pattern: str) -> str:
+    """Return a pattern in llguidance's notation, the same if it is in that already."""
+    return "".join(_translate_piece(pattern[start:end]) for start, end in _pieces(pattern))
+
+
+def _translate_piece(piece: str) -> str:
+    if piece in _ENDS:
+        return _ENDS[piece]
+    if piece in _PROPERTIES:
+        return f"[{_PROPERTIES[piece]}]"
+    if piece.startswith("["):
+        for name, members in _PROPERTIES.items():
+            piece = piece.replace(name, members)
+        for half, replacement in _HALVES:
+            piece = half.sub(replacement, piece)
+    return piece
+
+
 def check_repetition(name: str, pattern: str) -> None:
     """Raise InputError for a possessive repetition: llguidance takes ``a++`` for (a+)+."""
     plain = "".join(
@@ -125,6 +156,18 @@ def _matcher(characters: str) -> "LLMatcher":
 
     source = LLMatcher.grammar_from_regex(regex_to_lark(characters, "dw"))
     return LLMatcher(byte_tokenizer(), source, log_level=0)
+
+
+_LIKELY = "a0A-_./:=+ "
+_ASCII = (*_LIKELY, *filter(lambda c: c not in _LIKELY, map(chr, range(32, 127))))
+
+
+def some_member(characters: str) -> str | None:
+    """Return a character of a set, a printable one of ASCII; None if there is no such one."""
+    matcher = _matcher(characters)
+    if matcher.is_error():
+        return None
+    return next((c for c in _ASCII if matcher.validate_tokens([ord(c)])), None)
 
 
 # -- what sets have in common ------------------------------------------------------------------
