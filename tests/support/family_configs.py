@@ -50,6 +50,12 @@ _NOMIC = {
     "rotary_emb_base": 900.0, "rotary_emb_fraction": 1.0, "num_experts": 5, "moe_top_k": 2,
     "moe_every_n_layers": 2, "moe_normalize_expert_weights": False,
 }  # fmt: skip
+_EXAONE = {
+    "model_type": "exaone", "vocab_size": 384, "hidden_size": 64, "intermediate_size": 96,
+    "num_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "max_position_embeddings": 256, "rope_theta": 900.0, "activation_function": "silu",
+    "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+}  # fmt: skip
 _MDLM = {
     "model_type": "mdlm", "vocab_size": 384, "model_length": 256, "hidden_dim": 64, "cond_dim": 32,
     "n_blocks": 2, "n_heads": 4, "time_conditioning": False,
@@ -75,7 +81,7 @@ def sound_configs() -> Mapping[str, list[Values]]:
         configs[name] = [{"model_type": name, TEXT: full} for full in _configs_of(text)]
     configs |= {name: [dict(values)] for name, values in LING.items()}
     configs["ling2-by-name"] = [{**LING["ling2"], "model_type": "bailing_moe_v2"}]
-    configs |= {"mdlm": [_MDLM], "nomic-moe": [_NOMIC]}
+    configs |= {"mdlm": [_MDLM], "nomic-moe": [_NOMIC], "exaone": [_EXAONE]}
     configs |= {"nomic-own": [_NOMIC | {"num_experts": 0, "activation_function": "swiglu"}]}
     configs["jina-v2"] = [
         full | {"position_embedding_type": "alibi", "feed_forward_type": "geglu"}

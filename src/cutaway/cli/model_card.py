@@ -11,8 +11,8 @@ from cutaway.cli.terminal.drawing import print_lines
 from cutaway.cli.terminal.streams import print_json
 from cutaway.compute.loading.info import ModelInfo, Special
 from cutaway.compute.model import ModelConfig
+from cutaway.compute.model.architectures.deepseek import DeepSeek
 from cutaway.compute.model.architectures.gemma import Gemma4
-from cutaway.compute.model.architectures.mixtures import DeepSeek
 from cutaway.files import hub
 
 

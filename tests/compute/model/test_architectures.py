@@ -84,10 +84,19 @@ LAYERS = {
         "attn_kv_a_mqa.weight": (16 + 2, N), "attn_kv_a_norm.weight": (16,),
         "attn_k_b.weight": (4, 16, 6), "attn_v_b.weight": (4, HEAD, 16),
     },
+    "minimax-m2": PRE | QKV | EXPERTS | CHOOSING | {
+        "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),
+    },
+    "mellum": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "exaone-moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING,
+    "flex-olmo": POST | QKV | EXPERTS | {
+        "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),
+    },
     "bailingmoe": PRE | QKV | EXPERTS | SHARED,
     "bailingmoe2": PRE | FUSED | HEAD_NORMS | EXPERTS | SHARED | CHOOSING,
     "llama4": PRE | QKV | EXPERTS | SHARED,
     "gemma2": PRE | POST | QKV | GATED,
+    "vaultgemma": PRE | QKV | GATED,
     "gemma3": PRE | POST | QKV | HEAD_NORMS | GATED,
     "gemma4": PRE | POST | HEAD_NORMS | GATED | EXPERTS | {  # values are keys
         "attn_q.weight": (Q, N), "attn_k.weight": (KV, N), "layer_output_scale.weight": (1,),
@@ -104,6 +113,10 @@ LAYERS = {
     "ernie4_5": PRE | QKV | GATED,
     "minicpm": PRE | QKV | GATED,
     "exaone": PRE | QKV | GATED,
+    "cwm": PRE | QKV | GATED,
+    "hyperclovax": PRE | POST | QKV | GATED,
+    "nanochat": QKV | RELU2,
+    "granite-swash": PRE | QKV | GATED | {"attn_sinks.weight": (4,)},
     "seed_oss": QKV | QKV_BIASES | GATED | {
         "attn_norm.weight": (N,), "post_attention_norm.weight": (N,),
     },
@@ -283,7 +296,7 @@ def file_of(name):
     if name == "deberta-v2":
         keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-    if POST_BERT.items() <= LAYERS[name].items():
+    if POST_BERT.items() <= LAYERS[name].items() or name == "nanochat":
         del shapes["output_norm.weight"]
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}

@@ -22,7 +22,12 @@ from support.random_models import FAMILIES, IDS, edit, logits, save
 FACTORS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+CONVERTED = [  # the others have no name in gguf's table
+    name for name, row in FAMILIES.items() if row.architecture in gguf.MODEL_ARCH_NAMES.values()
+]
+
+
+@pytest.fixture(scope="module", params=CONVERTED)
 def folder(request, tmp_path_factory):
     path = tmp_path_factory.mktemp(request.param)
     save(request.param, path)
@@ -332,6 +337,29 @@ def test_a_block_behind_the_last_is_refused_where_the_config_does_not_tell_of_it
     with_tensors(tmp_path, lambda t: t.update(more))
     with pytest.raises(FormatError, match=r"blk\.4\.attn_norm\.weight .* has no place"):
         LLM(tmp_path)
+
+
+def test_exaone_3_is_a_llama_with_other_names(tmp_path):
+    """Its code is the publisher's own; the names are those of LGAI-EXAONE's folders."""
+    model = save("llama", tmp_path)
+    names = {
+        "model.layers.": "transformer.h.", "model.embed_tokens": "transformer.wte",
+        "model.norm": "transformer.ln_f", "input_layernorm": "ln_1",
+        "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.attention.out_proj",
+        "self_attn": "attn.attention", "gate_proj": "c_fc_0", "up_proj": "c_fc_1",
+        "down_proj": "c_proj",
+    }  # fmt: skip
+    file = tmp_path / "model.safetensors"
+    stored = load_file(file)
+    for old, new in names.items():
+        stored = {name.replace(old, new): numbers for name, numbers in stored.items()}
+    save_file(stored, file)
+    edit(
+        tmp_path / "config.json", model_type="exaone", num_layers=4, layer_norm_epsilon=1e-6,
+        activation_function="silu", num_hidden_layers=None, rms_norm_eps=None, hidden_act=None,
+    )  # fmt: skip
+    ours = LLM(tmp_path, backend="reference").logits(IDS)
+    assert np.abs(ours - logits(model, IDS)).max() < 1e-3
 
 
 def test_tables_that_old_files_hold_are_left_out(tmp_path):

@@ -174,6 +174,30 @@ DENSE: Mapping[str, Row] = {
     "apertus": decoder(
         "ApertusConfig", "apertus", head_dim=32, hidden_act="xielu", rope_parameters=LLAMA3_ROPE
     ),
+    "cwm": decoder(
+        "CwmConfig", "cwm", **FOUR_HEADS, num_hidden_layers=5, head_dim=32, sliding_window=WINDOW,
+        rope_parameters=LLAMA3_ROPE, pad_token_id=0,
+    ),
+    "granite_swa": decoder(
+        "GraniteSWAConfig", "granite-swash", **FOUR_HEADS, **GRANITE, num_hidden_layers=5,
+        sliding_window=WINDOW, layer_rope_theta=[0, 900.0, 500.0, 900.0, 0], **theta(900.0),
+    ),
+    "hyperclovax": decoder(
+        "HyperCLOVAXConfig", "hyperclovax", **FOUR_HEADS, **GRANITE, use_post_norm=True
+    ),
+    "hyperclovax-plain": decoder(
+        "HyperCLOVAXConfig", "hyperclovax", **FOUR_HEADS, **GRANITE | {
+            "attention_multiplier": None}, use_post_norm=False
+    ),
+    "nanochat": decoder("NanoChatConfig", "nanochat", **FOUR_HEADS, pad_token_id=0),
+    "vaultgemma": decoder(
+        "VaultGemmaConfig", "vaultgemma", **FOUR_HEADS, **GEMMA, pad_token_id=0,
+        attn_logit_softcapping=None, final_logit_softcapping=3.0,
+    ),
+    "youtu": decoder(
+        "YoutuConfig", "deepseek2", kv_lora_rank=32, q_lora_rank=32, qk_rope_head_dim=16,
+        qk_nope_head_dim=32, v_head_dim=64, num_key_value_heads=6, tie_word_embeddings=True,
+    ),
     "arcee": decoder("ArceeConfig", "arcee", **FOUR_HEADS, hidden_act="relu2"),
     "nemotron": decoder(
         "NemotronConfig", "nemotron", **FOUR_HEADS, hidden_act="relu2",

@@ -76,6 +76,39 @@ MIXTURES: Mapping[str, Row] = {
             "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 64,
         },
     ),
+    "granitemoe_swa": decoder(
+        "GraniteMoeSWAConfig", "granite-swash", **FOUR_HEADS, **GRANITE, num_local_experts=5,
+        intermediate_size=32, shared_intermediate_size=96, sliding_window=WINDOW, **theta(900.0),
+        layer_rope_theta=[0, 900.0, 900.0, 900.0],
+    ),
+    "solar_open": decoder(
+        "SolarOpenConfig", "glm4moe", head_dim=32,
+        **{k: v for k, v in _SIGMOID_ROUTER.items() if k != "first_k_dense_replace"},
+    ),
+    "minimax_m2": decoder(
+        "MiniMaxM2Config", "minimax-m2", head_dim=32, intermediate_size=32, num_local_experts=5,
+        num_experts_per_tok=2, **theta(900.0, partial_rotary_factor=0.5),
+    ),
+    "mellum": decoder(
+        "MellumConfig", "mellum", head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, sliding_window=WINDOW,
+        layer_types=["sliding_attention"] * 3 + ["full_attention"],
+        rope_parameters={
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 700.0},
+        },
+    ),
+    "exaone_moe": decoder(
+        "ExaoneMoeConfig", "exaone-moe", **FOUR_HEADS, num_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=32, num_shared_experts=2, sliding_window=WINDOW,
+    ),
+    "flex_olmo": decoder(
+        "FlexOlmoConfig", "flex-olmo", **FOUR_HEADS, num_experts=5, num_experts_per_tok=2,
+        intermediate_size=32,
+    ),
     "phimoe": decoder(
         "PhimoeConfig", "phimoe", **FOUR_HEADS, num_local_experts=5, attention_bias=True,
         lm_head_bias=True, original_max_position_embeddings=64,

@@ -54,6 +54,11 @@ def interleave_rope_rows(heads: int, rotated: int | None = None) -> Rewrite:
     return rewrite
 
 
+def swap_halves(heads: int) -> Rewrite:
+    """Swap the first and the second half of each head's rows."""
+    return lambda x: _parts(x, heads, 2)[:, ::-1].reshape(x.shape)
+
+
 def queries_keys_values(heads: int) -> Rewrite:
     """Reorder GPT-NeoX's rows so that all queries come first, then all keys, then all values.
 

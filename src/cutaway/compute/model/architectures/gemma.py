@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cutaway.compute.model.architectures.llama import llama, sandwich
+from cutaway.compute.model.architectures.llama import LayerWiring, llama
 from cutaway.compute.model.architectures.parts import (
     SEES_ALL,
     embedding,
@@ -31,7 +31,7 @@ def gemma(g: Graph, c: ModelConfig) -> Tensor:
 
     In GGUF the 1 that Gemma adds to the weights of norms is added already.
     """
-    return llama(g, c, mlp=_mlp, scale=c.hidden**0.5)
+    return llama(g, c, LayerWiring(mlp=_mlp), scale=c.hidden**0.5)
 
 
 def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
@@ -39,9 +39,14 @@ def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
 
     norms: see ``attention``
     """
-    x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     ropes = [c.rope_local if norms and window else c.rope for window in c.windows]
-    return sandwich(g, c, x, ropes, mlp=_mlp, norms=norms)
+    wiring = LayerWiring(norms=norms, mlp=_mlp, has_post_norms=True)
+    return llama(g, c, wiring, ropes=ropes, scale=c.hidden**0.5)
+
+
+def vaultgemma(g: Graph, c: ModelConfig) -> Tensor:
+    """Build Gemma 2 without the norms after attention and MLP (VaultGemma, arXiv 2510.15001)."""
+    return llama(g, c, LayerWiring(mlp=_mlp), scale=c.hidden**0.5)
 
 
 def _mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
@@ -215,6 +220,7 @@ ROWS: Mapping[str, Architecture] = {
             "final_logit_softcapping": 30.0,
         },
     ),
+    "vaultgemma": Architecture(vaultgemma),
     "gemma3": Architecture(gemma3, extend=_scale_27b, defaults={_PATTERN: 6}),
     "gemma4": Architecture(
         gemma4, heads=_heads, extend=_read_gemma4, mixture=Mixture(used=1, activation="gelu_mul")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cutaway.compute.model.architectures.llama import llama
+from cutaway.compute.model.architectures.llama import LayerWiring, llama
 from cutaway.compute.model.architectures.parts import (
     GELU,
     PLAIN,
@@ -78,7 +78,7 @@ def phi2(g: Graph, c: ModelConfig) -> Tensor:
 
 def stablelm(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with layer norms (Bellagente et al. 2024, arXiv 2402.17834)."""
-    return llama(g, c, norm=Graph.layer_norm)
+    return llama(g, c, LayerWiring(norm=Graph.layer_norm))
 
 
 _NEOX = Architecture(gptneox, layer_norm=True, extend=_read_neox, activations={"relu2": "relu2"})

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -31,74 +32,97 @@ Norm = Callable[[Graph, Tensor, str, float], Tensor]
 """Adds a norm of the stream, given the name of the norm's weights and its epsilon."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerWiring:
+    """How a layer of a decoder differs from Llama's.
+
+    norms: see ``attention``
+    norm: adds a norm of the stream
+    second_norm: the files' name for the norm before the MLP
+    has_post_norms: whether there are also norms after attention and after the MLP
+    mlp: adds the MLP, or experts
+    has_sinks: whether each head has one more score than those of the tokens
+    has_gate: whether attention has a gate: see ``attention``
+    """
+
+    norms: str = ""
+    norm: Norm = Graph.rms_norm
+    second_norm: str = "ffn_norm"
+    has_post_norms: bool = False
+    mlp: Mlp = feed_forward
+    has_sinks: bool = False
+    has_gate: bool = False
+
+
+PLAIN_LLAMA = LayerWiring()
+
+
 def llama(
-    g: Graph, c: ModelConfig,
-    *, norms: str = "", nope_interval: int = 0, second_norm: str = "ffn_norm",
-    mlp: Mlp = feed_forward, has_sinks: bool = False, norm: Norm = Graph.rms_norm,
-    scale: float = 1.0,
+    g: Graph, c: ModelConfig, wiring: LayerWiring = PLAIN_LLAMA,
+    *, ropes: Sequence[Rope | None] | None = None, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """Build a pre-norm decoder with rotary positions, grouped heads and a gated MLP or experts.
 
     Touvron et al. 2023, arXiv 2302.13971; with experts Jiang et al. 2024, arXiv 2401.04088.
-    norms: see ``attention``
-    nope_interval: the last of every so many layers has no positions (NoPE); 0: all have positions
-    second_norm: the files' name for the norm before the MLP
-    mlp: adds the MLP, or experts
-    has_sinks: whether each head has one more score than those of the tokens
-    norm: adds a norm of the stream
+    ropes: the rope of each layer, None in it for a layer without positions; None: all have c.rope
     scale: the factor of the embedding
     Returns the logits, (L, vocab).
     """
     x = g.scale(embedding(g, c), scale)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
-        is_rotated = not nope_interval or (layer + 1) % nope_interval
-        x = llama_layer(
-            g, c, x, layer, c.rope if is_rotated else None,
-            norms=norms, second_norm=second_norm, mlp=mlp, has_sinks=has_sinks, norm=norm,
-        )  # fmt: skip
-    return head(g, c, norm(g, g.logit_rows(x), "output_norm", c.norm_eps))
+        x = llama_layer(g, c, x, layer, c.rope if ropes is None else ropes[layer], wiring=wiring)
+    return head(g, c, wiring.norm(g, g.logit_rows(x), "output_norm", c.norm_eps))
 
 
 def llama_layer(
-    g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None,
-    *, norms: str, second_norm: str = "ffn_norm", mlp: Mlp = feed_forward,
-    has_sinks: bool = False, norm: Norm = Graph.rms_norm,
+    g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None, *, wiring: LayerWiring
 ) -> Tensor:  # fmt: skip
-    """Add a layer: (M, hidden) -> (M, hidden). The arguments are those of ``llama``."""
-    p = f"blk.{layer}."
-    h = norm(g, x, f"{p}attn_norm", c.norm_eps)
-    a = attention(g, c, h, layer, rope, norms=norms, has_sinks=has_sinks)
+    """Add a layer: (M, hidden) -> (M, hidden)."""
+    w, p = wiring, f"blk.{layer}."
+    h = w.norm(g, x, f"{p}attn_norm", c.norm_eps)
+    a = attention(
+        g, c, h, layer, rope, norms=w.norms, has_sinks=w.has_sinks, has_gate=w.has_gate
+    )  # fmt: skip
+    if w.has_post_norms:
+        a = w.norm(g, a, f"{p}post_attention_norm", c.norm_eps)
     x = g.add(x, g.scale(a, c.residual_scale))
 
-    h = norm(g, x, f"{p}{second_norm}", c.norm_eps)
-    for m in mlp(g, c, h, layer):
-        x = g.add(x, g.scale(m, c.residual_scale))
+    h = w.norm(g, x, f"{p}{w.second_norm}", c.norm_eps)
+    terms = w.mlp(g, c, h, layer)
+    if w.has_post_norms:
+        terms = [w.norm(g, reduce(g.add, terms), f"{p}post_ffw_norm", c.norm_eps)]
+    for term in terms:
+        x = g.add(x, g.scale(term, c.residual_scale))
     return x
 
 
 def qwen3(g: Graph, c: ModelConfig) -> Tensor:
     """Build Llama with a norm of each head's query and key (Yang et al. 2025, arXiv 2505.09388)."""
-    return llama(g, c, norms="head")
+    return llama(g, c, LayerWiring(norms="head"))
 
 
 def smollm3(g: Graph, c: ModelConfig) -> Tensor:
     """Llama without positions in every fourth layer (Yang et al. 2025, arXiv 2501.18795)."""
-    return llama(g, c, nope_interval=4)
+    return llama(g, c, ropes=[c.rope if (layer + 1) % 4 else None for layer in range(c.layers)])
 
 
 def arcee(g: Graph, c: ModelConfig) -> Tensor:
     """Llama with a plain MLP (Arcee 2025, AFM 4.5B)."""
-    return llama(g, c, mlp=lambda g, _, h, layer: [plain_mlp(g, h, f"blk.{layer}.", g.relu2)])
+    return llama(g, c, LayerWiring(mlp=_relu2_mlp))
+
+
+def _relu2_mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
+    return [plain_mlp(g, h, f"blk.{layer}.", g.relu2)]
 
 
 def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
     """Build Llama with a norm of each head's rotated query and rotated key (Hunyuan, dense)."""
-    return llama(g, c, norms="rotated head")
+    return llama(g, c, LayerWiring(norms="rotated head"))
 
 
 def seed_oss(g: Graph, c: ModelConfig) -> Tensor:
     """Build Llama with biases, where GGUF names the norm before the MLP after attention."""
-    return llama(g, c, second_norm=SECOND_NORM)
+    return llama(g, c, LayerWiring(second_norm=SECOND_NORM))
 
 
 def minicpm(g: Graph, c: ModelConfig) -> Tensor:
@@ -106,6 +130,58 @@ def minicpm(g: Graph, c: ModelConfig) -> Tensor:
     if c.embedding_scale == 1:
         raise FormatError("minicpm.embedding_scale is missing: convert the model again")
     return llama(g, c)
+
+
+def hyperclovax(g: Graph, c: ModelConfig) -> Tensor:
+    """Build Granite, in some sizes with norms after attention and MLP too (HyperCLOVA X Think)."""
+    return llama(g, c, LayerWiring(has_post_norms=g.has("blk.0.post_attention_norm.weight")))
+
+
+def nanochat(g: Graph, c: ModelConfig) -> Tensor:
+    """Build nanochat (Karpathy 2025): no norm has weights, and one more comes before the layers.
+
+    Heads are normed after rotation; a plain MLP has relu².
+    """
+
+    def norm(g: Graph, x: Tensor, _: str, eps: float) -> Tensor:
+        return g.rms_norm(x, "", eps)
+
+    x = norm(g, embedding(g, c), "", c.norm_eps)  # (M, hidden)
+    wiring = LayerWiring(norms="rotated head, unweighted", norm=norm, mlp=_relu2_mlp)
+    for layer, _ in enumerate(g.layers(c.layers)):
+        x = llama_layer(g, c, x, layer, c.rope, wiring=wiring)
+    return head(g, c, norm(g, g.logit_rows(x), "", c.norm_eps))
+
+
+# -- Granite with windows and sinks: each layer has a rope of its own, or none ---------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraniteSwash(ModelConfig):
+    """The config of Granite Swash; ropes: by layer, None for a layer without positions."""
+
+    ropes: tuple[Rope | None, ...]
+
+
+def _read_swash(read: MetadataReader, c: ModelConfig) -> GraniteSwash:
+    bases = read.value("rope.layer_freq_base")
+    if bases is None:
+        return c.as_kind(GraniteSwash, ropes=(c.rope,) * c.layers)
+    if not isinstance(bases, np.ndarray) or bases.shape != (c.layers,) or bases.dtype.kind != "f":
+        raise FormatError(
+            f"metadata key {read.prefix}.rope.layer_freq_base must be a number for each of "
+            f"{c.layers} layers"
+        )
+    numbers: list[float] = bases.tolist()
+    by_base: dict[float, Rope | None] = {n: replace(c.rope, base=n) for n in numbers}
+    by_base |= {0.0: None, c.rope.base: c.rope}  # attention knows the model's own rope by identity
+    ropes = [by_base[n] for n in numbers]
+    return c.as_kind(GraniteSwash, ropes=tuple(ropes))
+
+
+def granite_swash(g: Graph, c: GraniteSwash) -> Tensor:
+    """Build Granite Swash (IBM 2026): Granite with windows, sinks, and some layers unrotated."""
+    return llama(g, c, LayerWiring(has_sinks=True), ropes=c.ropes)
 
 
 # -- Apertus: xIELU, an activation whose constants each layer has learned --------------------------
@@ -177,7 +253,7 @@ def apertus(g: Graph, c: Apertus) -> Tensor:
     def mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
         return [plain_mlp(g, h, f"blk.{layer}.", lambda x: c.xielu[layer].apply(g, x))]
 
-    return llama(g, c, norms="head", mlp=mlp)
+    return llama(g, c, LayerWiring(norms="head", mlp=mlp))
 
 
 # -- OLMo 2 and 3, EXAONE 4: norms after attention and MLP only ------------------------------------
@@ -186,23 +262,26 @@ def apertus(g: Graph, c: Apertus) -> Tensor:
 def olmo2(g: Graph, c: ModelConfig) -> Tensor:
     """Build OLMo 2 (arXiv 2501.00656), or 3 (arXiv 2512.13961), which has windows and two ropes."""
     ropes: list[Rope | None] = [c.rope_local if window else c.rope for window in c.windows]
-    return _norms_behind(g, c, ropes, norms="all")
+    return norms_behind(g, c, ropes, norms="all")
 
 
 def exaone4(g: Graph, c: ModelConfig) -> Tensor:
     """Build EXAONE 4 (2025, arXiv 2507.11407). If some layers have windows, only these rotate."""
     is_local = any(c.windows)
     ropes = [c.rope if window or not is_local else None for window in c.windows]
-    return _norms_behind(g, c, ropes, norms="head")
+    return norms_behind(g, c, ropes, norms="head")
 
 
-def _norms_behind(g: Graph, c: ModelConfig, ropes: list[Rope | None], *, norms: str) -> Tensor:
-    """Wire norms after attention and MLP alone; return logits. norms: see ``attention``."""
+def norms_behind(g: Graph, c: ModelConfig, ropes: Sequence[Rope | None], *, norms: str) -> Tensor:
+    """Wire norms after attention and MLP or experts alone; return logits, (L, vocab).
+
+    ropes: by layer; norms: see ``attention``
+    """
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         a = attention(g, c, x, layer, ropes[layer], norms=norms)
         x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
-        m = gated_mlp(g, x, p, g.silu_mul)
+        m = reduce(g.add, feed_forward(g, c, x, layer))
         x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
 
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
@@ -213,29 +292,7 @@ def _norms_behind(g: Graph, c: ModelConfig, ropes: list[Rope | None], *, norms: 
 
 def glm4(g: Graph, c: ModelConfig) -> Tensor:
     """Build GLM-4-0414. Returns the logits, (L, vocab)."""
-    return sandwich(g, c, embedding(g, c), [c.rope] * c.layers)
-
-
-def sandwich(
-    g: Graph, c: ModelConfig, x: Tensor, ropes: Sequence[Rope | None],
-    *, norms: str = "", has_gate: bool = False, mlp: Mlp = feed_forward,
-) -> Tensor:  # fmt: skip
-    """Wire everything after the embedding, with norms before and after each part; return logits.
-
-    ropes: one for each layer; norms, has_gate: see ``attention``; mlp: see ``llama``
-    """
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        a = attention(g, c, h, layer, ropes[layer], norms=norms, has_gate=has_gate)
-        x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
-
-        h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
-        first, *terms = mlp(g, c, h, layer)
-        for other in terms:
-            first = g.add(first, other)
-        x = g.add(x, g.rms_norm(first, f"{p}post_ffw_norm", c.norm_eps))
-
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+    return llama(g, c, LayerWiring(has_post_norms=True))
 
 
 # -- Cohere's Command: attention and MLP side by side, after one norm without a bias ---------------
@@ -288,6 +345,10 @@ ROWS: Mapping[str, Architecture] = {
     "qwen3vl": Architecture(qwen3),
     "qwen3vlmoe": Architecture(qwen3),
     "phi3": Architecture(llama),  # and 4: its matrices are fused
+    "cwm": Architecture(llama),  # Code World Model: some layers have windows
+    "hyperclovax": Architecture(hyperclovax),
+    "nanochat": Architecture(nanochat),
+    "granite-swash": Architecture(granite_swash, extend=_read_swash),  # experts in some sizes
     "arcee": replace(_LLAMA, build=arcee),
     "apertus": Architecture(apertus, extend=_read_apertus),
     "olmo2": Architecture(olmo2, defaults=_EVERY_FOURTH | {"rope.freq_base_swa": 0}),  # and 3

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from cutaway.files.huggingface.families import (
     bert,
     deberta,
+    deepseek,
     diffusion,
     gemma,
     gpt,
@@ -24,7 +25,7 @@ from cutaway.files.huggingface.families import (
 )
 from cutaway.files.huggingface.families.family import Family, Variant
 
-MODULES = (llama, mixtures, ling, gemma, gpt, recurrent, mamba, bert, deberta, diffusion)
+MODULES = (llama, mixtures, deepseek, ling, gemma, gpt, recurrent, mamba, bert, deberta, diffusion)
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}
 """The families by config.json's model_type; ``VARIANTS`` choose further ones."""

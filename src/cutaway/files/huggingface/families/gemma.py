@@ -55,6 +55,17 @@ def gemma2(config: JsonObject) -> dict[str, Any]:
     return _windows(config) | caps
 
 
+def vaultgemma(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of caps on scores and logits, where there are such, and of windows."""
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    layers = config.size("num_hidden_layers")
+    kinds = config.get("layer_types") or [FULL if i % 2 else SLIDING for i in range(layers)]
+    windows = keys.flagged_windows(config.with_defaults({}, {"layer_types": kinds}))
+    return _windows(config) | windows | {
+        key: config.positive(key) for key in caps if config.get(key) is not None
+    }  # fmt: skip
+
+
 def gemma3(config: JsonObject) -> dict[str, Any]:
     """Return the keys of a window in five of six layers, and the base by which these rotate."""
     for name in ("sliding_window_pattern", "_sliding_window_pattern"):
@@ -200,6 +211,13 @@ ROWS: Mapping[str, Family] = {
     "gemma": Family(architecture="gemma", must_be={}, metadata=gemma, rewrites=_norms),
     "gemma2": Family(
         architecture="gemma2", must_be={}, layer=_BETWEEN_NORMS, metadata=gemma2, rewrites=_norms
+    ),
+    "vaultgemma": Family(
+        architecture="vaultgemma",
+        must_be={},
+        metadata=vaultgemma,
+        rewrites=_norms,
+        layer=LAYER | {"pre_feedforward_layernorm": "ffn_norm"},
     ),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,

@@ -36,6 +36,16 @@ def granite(config: JsonObject) -> dict[str, Any]:
     return {new: config.positive(old) for old, new in names.items()}
 
 
+def granite_swash(config: JsonObject) -> dict[str, Any]:
+    """Return Granite's factors, windows, and the rotary base of each layer; 0: it has none."""
+    layers = config.size("num_hidden_layers")
+    bases = config.get("layer_rope_theta") or [settings_of(config).positive("rope_theta")] * layers
+    config = config.with_defaults({}, {"layer_rope_theta": bases})
+    return granite(config) | flagged_windows(config, full=0) | {
+        "rope.layer_freq_base": np.array(config.numbers("layer_rope_theta", layers), np.float32),
+    }  # fmt: skip
+
+
 def qwen(config: JsonObject) -> dict[str, Any]:
     """Return no keys; refuse a window, since GGUF cannot say which layers would have it."""
     config.must_be("use_sliding_window", False)
@@ -79,13 +89,14 @@ def local_base(config: JsonObject, old_name: str) -> float:
     return rope.positive("rope_theta")
 
 
-def flagged_windows(config: JsonObject) -> dict[str, Any]:
+def flagged_windows(config: JsonObject, *, full: int = 3) -> dict[str, Any]:
     """Return the window's length, and for each layer whether the layer has the window.
 
     Unless config.json says otherwise, every fourth layer sees the whole text.
+    full: which of the first four layers is the first to do so
     """
     layers = config.size("num_hidden_layers")
-    kinds = config.get("layer_types") or [FULL if i % 4 == 3 else SLIDING for i in range(layers)]
+    kinds = config.get("layer_types") or [FULL if i % 4 == full else SLIDING for i in range(layers)]
     _check_kinds(config, kinds, layers)
     flags = np.array([kind == SLIDING for kind in kinds])
     return window(config) | {"attention.sliding_window_pattern": flags}

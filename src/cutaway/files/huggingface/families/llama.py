@@ -21,7 +21,7 @@ from cutaway.files.huggingface.families.family import (
     Family,
 )
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rewrites import Rewrite, interleave_rope_rows
+from cutaway.files.huggingface.rewrites import Rewrite, interleave_rope_rows, swap_halves
 from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
 from cutaway.files.huggingface.shards import Shards, Sources
 from cutaway.files.weights.cursor import quote
@@ -121,6 +121,27 @@ def cohere2(config: JsonObject) -> dict[str, Any]:
     return cohere(config) | keys.window(config)
 
 
+def cwm(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of windows, which three of four layers have."""
+    return keys.flagged_windows(config, full=0)
+
+
+def hyperclovax(config: JsonObject) -> dict[str, Any]:
+    """Return Granite's four factors; of logits it has the factor, and GGUF the divisor."""
+    usual = config.size("hidden_size") // config.size("num_attention_heads")
+    head = config.size("head_dim") if config.get("head_dim") else usual
+    config = config.with_defaults({}, {"attention_multiplier": head**-0.5})
+    divisor = float(np.float32(1 / config.positive("logits_scaling")))  # as a file will hold it
+    return keys.granite(config) | {"logit_scale": divisor}
+
+
+def nanochat(config: JsonObject) -> dict[str, Any]:
+    """Return the cap of logits, if there is one."""
+    if config.get("final_logit_softcapping") is None:
+        return {}
+    return {"final_logit_softcapping": config.positive("final_logit_softcapping")}
+
+
 def phi3(config: JsonObject) -> dict[str, Any]:
     """Return the length of the window; without a window it is 0, as in GGUF."""
     return {keys.WINDOW: 0} | keys.window(config)
@@ -144,6 +165,11 @@ _NORMS_BEHIND = (
 
 def _interleave(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_q": interleave_rope_rows(heads), "attn_k": interleave_rope_rows(kv_heads)}
+
+
+def _swap_halves(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    """nanochat turns pairs the other way, which is the usual way for the halves swapped."""
+    return {"attn_q": swap_halves(heads), "attn_k": swap_halves(kv_heads)}
 
 
 _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
@@ -233,6 +259,30 @@ ROWS: Mapping[str, Family] = {
     "glm4": replace(_GLM, architecture="glm4", layer={**_GLM.layer, **_SANDWICH}),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, architecture="cohere2", metadata=cohere2),
+    "exaone": Family(
+        architecture="exaone", prefixes=("transformer.",), must_be={"activation_function": "silu"},
+        names={"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon"},
+        outside={"wte": "token_embd", "ln_f": "output_norm", "lm_head": "output"},
+        layer={
+            "ln_1": "attn_norm", "ln_2": "ffn_norm", "attn.attention.out_proj": "attn_output",
+            **{f"attn.attention.{part}_proj": f"attn_{part}" for part in "qkv"},
+            "mlp.c_fc_0": "ffn_gate", "mlp.c_fc_1": "ffn_up", "mlp.c_proj": "ffn_down",
+        },
+    ),
+    "cwm": Family(architecture="cwm", metadata=cwm),
+    "granite_swa": Family(
+        architecture="granite-swash", metadata=keys.granite_swash,
+        layer=LAYER | {"self_attn.sinks": "attn_sinks"},
+    ),
+    "hyperclovax": Family(
+        architecture="hyperclovax", metadata=hyperclovax,
+        layer=LAYER | {"post_norm1": "post_attention_norm", "post_norm2": "post_ffw_norm"},
+    ),
+    "nanochat": Family(
+        architecture="nanochat", metadata=nanochat, rewrites=_swap_halves,
+        must_be={"hidden_act": "relu2"},
+        layer=ATTENTION | {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+    ),
     "arcee": replace(_LLAMA, architecture="arcee", must_be={"hidden_act": "relu2"}),
     "apertus": Family(
         architecture="apertus", must_be={"hidden_act": "xielu"}, rebuild=_constants,

@@ -24,7 +24,7 @@ from cutaway.files.huggingface.families.family import (
     mlp,
 )
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rewrites import Half, OfHeads, Rewrite, interleave_rope_rows
+from cutaway.files.huggingface.rewrites import Half, Rewrite, interleave_rope_rows
 from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
 
 SOFTMAX, SIGMOID = 1, 2  # GGUF's numbers of gatings
@@ -57,9 +57,19 @@ def olmoe(config: JsonObject) -> dict[str, Any]:
     """Return the keys of a model with experts in every layer."""
     if config.get("clip_qkv") is not None:
         config.refuse("clip_qkv", "only null is")
+    return flex_olmo(config)
+
+
+def flex_olmo(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of a model with experts in every layer."""
     return experts(config, "num_experts") | {
         "expert_weights_norm": config.flag("norm_topk_prob"),
     }  # fmt: skip
+
+
+def granite_moe_swash(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of Granite's experts, windows and ropes."""
+    return granite_moe(config) | keys.granite_swash(config)
 
 
 def granite_moe(config: JsonObject) -> dict[str, Any]:
@@ -108,66 +118,47 @@ def sigmoid_routing(config: JsonObject) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def deepseek_v3(config: JsonObject) -> dict[str, Any]:
-    """Return the keys of DeepSeek-V3: its router, and a latent in place of keys and values."""
-    config.must_be("rope_interleave", True)
-    config.must_be("topk_method", "noaux_tc")
+def solar_open(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of DeepSeek-V3's router; all layers have experts."""
+    config = config.with_defaults({}, {"first_k_dense_replace": 0})
+    return sigmoid_router(config) | {"feed_forward_length": config.size("moe_intermediate_size")}
+
+
+def minimax_m2(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of experts in every layer, whose weights are computed by a sigmoid."""
     config.must_be("scoring_func", "sigmoid")
-    config.must_be("moe_layer_freq", 1)
-    return sigmoid_router(config) | _latent(config)
-
-
-def deepseek_v2(config: JsonObject) -> dict[str, Any]:
-    """Return the keys of DeepSeek-V2.
-
-    Experts' weights are computed by a softmax, and never normed. Groups of experts are chosen by
-    their best expert.
-    """
-    config.must_be("scoring_func", "softmax")
-    config.must_be("moe_layer_freq", 1)
-    config.must_be("topk_method", "greedy", "group_limited_greedy")
-    config.must_be("norm_topk_prob", False)
-    metadata = sigmoid_router(config) | {"expert_gating_func": SOFTMAX}
-    if config.get("topk_method") != "group_limited_greedy":
-        metadata = {k: v for k, v in metadata.items() if not k.startswith("expert_group_")}
-    return metadata | _latent(config)
-
-
-def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
-    """Return the keys of GLM 4.7 Flash, which are DeepSeek-V3's."""
-    kinds = config.get("mlp_layer_types")
-    if isinstance(kinds, list):
-        dense = sum(kind == "dense" for kind in kinds)
-        config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
-        config = config.with_defaults({}, {"first_k_dense_replace": dense})
-    return deepseek_v3(config)
-
-
-def _latent(config: JsonObject) -> dict[str, Any]:
-    """Return sizes as if all heads shared one key, whose latent part is the value."""
-    rank, rotated = config.size("kv_lora_rank"), config.size("qk_rope_head_dim")
-    rope = settings_of(config)
-    metadata: dict[str, Any] = {
-        "attention.head_count_kv": 1,
-        "attention.kv_lora_rank": rank,
-        "attention.key_length": rank + rotated,
-        "attention.value_length": rank,
-        "attention.key_length_mla": config.size("qk_nope_head_dim") + rotated,
-        "attention.value_length_mla": config.size("v_head_dim"),
-    }
-    if config.get("q_lora_rank") is not None:
-        metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
-    if rope.get("rope_type") == "yarn":
-        weight = rope.positive("mscale_all_dim")
-        if rope.get("mscale") != weight:
-            rope.refuse("mscale", f"only mscale_all_dim, {weight}, is")
-        if rope.get("attention_factor") is not None:
-            rope.refuse("attention_factor", "only null is")
-        metadata |= {
-            "rope.scaling.attn_factor": 1.0,
-            "rope.scaling.yarn_log_multiplier": float(np.float32(0.1 * weight)),
-        }
+    config.must_be("use_qk_norm", True)
+    config.must_be("qk_norm_type", "per_layer")
+    metadata = experts(config, "num_local_experts") | {
+        "expert_feed_forward_length": config.size("intermediate_size"),
+        "expert_gating_func": SIGMOID,
+    }  # fmt: skip
+    if config.get("rotary_dim") and settings_of(config).get("partial_rotary_factor") is None:
+        metadata["rope.dimension_count"] = config.size("rotary_dim")  # as published
     return metadata
+
+
+def mellum(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of experts, and of windows, whose layers have a rotary base of their own."""
+    config.must_be("mlp_layer_types", ["sparse"] * config.size("num_hidden_layers"))
+    layers = config.size("num_hidden_layers")
+    kinds = config.get("layer_types") or [keys.FULL] * layers
+    config = config.with_defaults({}, {"layer_types": kinds})
+    return keys.flagged_windows(config) | {
+        **experts(config, "num_experts"),
+        "rope.freq_base_swa": keys.local_base(config, "rope_local_base_freq"),
+        "expert_feed_forward_length": config.size("moe_intermediate_size"),
+        "expert_weights_norm": config.flag("norm_topk_prob"),
+    }
+
+
+def exaone_moe(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of DeepSeek-V3's router, and of windows in three of four layers."""
+    layers, dense = config.size("num_hidden_layers"), config.id("first_k_dense_replace")
+    config.must_be("sliding_window_pattern", 4, "LLLG")
+    config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (layers - dense))
+    names = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
+    return keys.flagged_windows(config) | sigmoid_router(config.with_defaults(names, {}))
 
 
 def groups(config: JsonObject) -> dict[str, Any]:
@@ -327,25 +318,6 @@ _LLAMA4 = Family(
 )  # fmt: skip
 
 
-def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
-    heads = config.size("num_attention_heads")
-    keys, values = (config.size(f"{part}_head_dim") for part in ("qk_nope", "v"))
-    return {
-        "attn_k_b": OfHeads(heads, 0, keys, is_transposed=True),
-        "attn_v_b": OfHeads(heads, keys, keys + values),
-    }
-
-
-_DEEPSEEK = Family(
-    architecture="deepseek2", experts=EXPERTS, metadata=deepseek_v3,
-    layer=LAYER | ROUTER | SHARED | CHOOSING | NEXTN | {
-        "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
-        "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
-        "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
-    },
-    names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent_rewrites,
-)  # fmt: skip
-
 ROWS: Mapping[str, Family] = {
     "qwen3_moe": Family(
         architecture="qwen3moe",
@@ -394,6 +366,48 @@ ROWS: Mapping[str, Family] = {
         },
         experts_turned=True, experts_alternate=True, rope=Ropes(truncates=False),
     ),
+    "solar_open": Family(
+        architecture="glm4moe", metadata=solar_open, experts=EXPERTS,
+        layer=LAYER | ROUTER | SHARED | CHOOSING | {
+            "post_attention_layernorm": "post_attention_norm",
+        },
+        rope=PARTIAL,
+    ),
+    "minimax_m2": Family(
+        architecture="minimax-m2", metadata=minimax_m2, experts=MIXTRAL_EXPERTS, rope=PARTIAL,
+        layer=ATTENTION | HEAD_NORMS | {
+            "block_sparse_moe.gate": "ffn_gate_inp",
+            "block_sparse_moe.e_score_correction_bias": "exp_probs_b",
+        },
+    ),
+    "mellum": Family(
+        architecture="mellum", metadata=mellum, experts=EXPERTS,
+        layer=ATTENTION | HEAD_NORMS | ROUTER,
+    ),
+    "exaone_moe": Family(
+        architecture="exaone-moe", metadata=exaone_moe, experts=EXPERTS,
+        layer=LAYER | HEAD_NORMS | ROUTER | SHARED | {
+            "mlp.e_score_correction_bias": "exp_probs_b",
+        },
+    ),
+    "flex_olmo": Family(
+        architecture="flex-olmo", metadata=flex_olmo, experts=EXPERTS,
+        layer=HEAD_NORMS | ROUTER | {
+            **{k: v for k, v in ATTENTION.items() if k != "input_layernorm"},
+            "post_attention_layernorm": "post_attention_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        },
+    ),
+    "granitemoe_swa": replace(
+        _GRANITE_MOE, architecture="granite-swash", metadata=granite_moe_swash,
+        layer={
+            **_GRANITE_MOE.layer,
+            "self_attn.sinks": "attn_sinks", "block_sparse_moe.router": "ffn_gate_inp",
+            "block_sparse_moe.experts.gate_up_proj": "ffn_gate_exps+ffn_up_exps",
+            "block_sparse_moe.experts.down_proj": "ffn_down_exps",
+        },
+        rewrites=lambda *_: {"ffn_gate_shexp": Half(0), "ffn_up_shexp": Half(1)},
+    ),
     "phimoe": Family(
         architecture="phimoe", metadata=phimoe, rope=Ropes(longrope=True),
         layer=ATTENTION | {"block_sparse_moe.gate": "ffn_gate_inp"},
@@ -417,11 +431,5 @@ ROWS: Mapping[str, Family] = {
             "mlp.gate.wg": "ffn_gate_inp",
         },
         rope=Ropes(ntk_alpha=True),
-    ),
-    "deepseek_v3": _DEEPSEEK,
-    "kimi_k2": _DEEPSEEK,
-    "deepseek_v2": replace(_DEEPSEEK, metadata=deepseek_v2),
-    "glm4_moe_lite": replace(
-        _DEEPSEEK, metadata=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
     ),
 }  # fmt: skip

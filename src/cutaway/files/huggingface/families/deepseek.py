@@ -1,0 +1,126 @@
+"""DeepSeek V2 and V3 and what descends from them: a latent in place of keys and values.
+
+Knows the sizes of latents, and how the matrices that expand them are stored; the routers are those
+of `mixtures`. The graphs are in ``compute/model/architectures/deepseek.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cutaway.files.huggingface.families.family import EXPERTS, LAYER, NEXTN, Family
+from cutaway.files.huggingface.families.mixtures import (
+    CHOOSING,
+    ROUTER,
+    SHARED,
+    SOFTMAX,
+    sigmoid_router,
+)
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.rewrites import OfHeads, Rewrite
+from cutaway.files.huggingface.rope import settings_of
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def deepseek_v3(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of DeepSeek-V3: its router, and a latent in place of keys and values."""
+    config.must_be("rope_interleave", True)
+    config.must_be("topk_method", "noaux_tc")
+    config.must_be("scoring_func", "sigmoid")
+    config.must_be("moe_layer_freq", 1)
+    return sigmoid_router(config) | _latent(config)
+
+
+def youtu(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of DeepSeek-V3's latent; no layer has experts."""
+    config.must_be("rope_interleave", True)
+    return _latent(config)
+
+
+def deepseek_v2(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of DeepSeek-V2.
+
+    Experts' weights are computed by a softmax, and never normed. Groups of experts are chosen by
+    their best expert.
+    """
+    config.must_be("scoring_func", "softmax")
+    config.must_be("moe_layer_freq", 1)
+    config.must_be("topk_method", "greedy", "group_limited_greedy")
+    config.must_be("norm_topk_prob", False)
+    metadata = sigmoid_router(config) | {"expert_gating_func": SOFTMAX}
+    if config.get("topk_method") != "group_limited_greedy":
+        metadata = {k: v for k, v in metadata.items() if not k.startswith("expert_group_")}
+    return metadata | _latent(config)
+
+
+def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of GLM 4.7 Flash, which are DeepSeek-V3's."""
+    kinds = config.get("mlp_layer_types")
+    if isinstance(kinds, list):
+        dense = sum(kind == "dense" for kind in kinds)
+        config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
+        config = config.with_defaults({}, {"first_k_dense_replace": dense})
+    return deepseek_v3(config)
+
+
+def _latent(config: JsonObject) -> dict[str, Any]:
+    """Return sizes as if all heads shared one key, whose latent part is the value."""
+    rank, rotated = config.size("kv_lora_rank"), config.size("qk_rope_head_dim")
+    rope = settings_of(config)
+    metadata: dict[str, Any] = {
+        "attention.head_count_kv": 1,
+        "attention.kv_lora_rank": rank,
+        "attention.key_length": rank + rotated,
+        "attention.value_length": rank,
+        "attention.key_length_mla": config.size("qk_nope_head_dim") + rotated,
+        "attention.value_length_mla": config.size("v_head_dim"),
+    }
+    if config.get("q_lora_rank") is not None:
+        metadata["attention.q_lora_rank"] = config.size("q_lora_rank")
+    if rope.get("rope_type") == "yarn":
+        weight = rope.positive("mscale_all_dim")
+        if rope.get("mscale") != weight:
+            rope.refuse("mscale", f"only mscale_all_dim, {weight}, is")
+        if rope.get("attention_factor") is not None:
+            rope.refuse("attention_factor", "only null is")
+        metadata |= {
+            "rope.scaling.attn_factor": 1.0,
+            "rope.scaling.yarn_log_multiplier": float(np.float32(0.1 * weight)),
+        }
+    return metadata
+
+
+# -- names and rewrites of tensors -----------------------------------------------------------------
+
+
+def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
+    heads = config.size("num_attention_heads")
+    keys, values = (config.size(f"{part}_head_dim") for part in ("qk_nope", "v"))
+    return {
+        "attn_k_b": OfHeads(heads, 0, keys, is_transposed=True),
+        "attn_v_b": OfHeads(heads, keys, keys + values),
+    }
+
+
+_DEEPSEEK = Family(
+    architecture="deepseek2", experts=EXPERTS, metadata=deepseek_v3,
+    layer=LAYER | ROUTER | SHARED | CHOOSING | NEXTN | {
+        "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+        "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+        "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
+    },
+    names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent_rewrites,
+)  # fmt: skip
+
+ROWS: Mapping[str, Family] = {
+    "deepseek_v3": _DEEPSEEK,
+    "kimi_k2": _DEEPSEEK,
+    "deepseek_v2": replace(_DEEPSEEK, metadata=deepseek_v2),
+    "glm4_moe_lite": replace(
+        _DEEPSEEK, metadata=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
+    ),
+    "youtu": replace(_DEEPSEEK, metadata=youtu),
+}
