@@ -75,6 +75,13 @@ class Page:
         self._tab.goto(self.url)
         return self._tab
 
+    def slow_down(self):
+        """Put a slow line before the page: 1.6 Mbit/s, and 150 ms there and back."""
+        line = {"latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
+        tools = self.context.new_cdp_session(self._tab)
+        tools.send("Network.enable")
+        tools.send("Network.emulateNetworkConditions", {"offline": False, **line})
+
     def _note_complaint(self, message):
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)

@@ -81,5 +81,13 @@ def test_nothing_moves_while_it_loads(open_page, tiny_server, size):
     assert shifts(open_page(tiny_server.url, *size)) < 0.05
 
 
+@pytest.mark.parametrize("address", ["softmax", "causal-mask", "canvas#point=3"])
+def test_nothing_moves_while_a_lesson_comes_to_a_phone(open_page, tiny_server, address):
+    """Its script comes later than its text, and then its runs are read."""
+    page = open_page(f"{tiny_server.url}/lessons/{address}", 390, 844)
+    page.slow_down()
+    assert shifts(page) < 0.05
+
+
 def test_nothing_moves_while_an_exported_page_loads(open_page, hosted, toy_folder):
     assert shifts(open_page(hosted(toy_folder))) < 0.05

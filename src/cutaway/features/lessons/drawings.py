@@ -126,7 +126,7 @@ def passes(groups: Sequence[tuple[str, Sequence[int], int]]) -> str:
     groups: a label, the rows of each pass, and after how many passes the reader sees something
     """
     unit, left, high = 10, 130, 46
-    wide = left + unit * max(sum(sizes) + len(sizes) for _, sizes, _ in groups) + 90
+    wide = left + unit * max(sum(sizes) + len(sizes) for _, sizes, _ in groups) + 150  # a label
     marks = []
     for g, (label, sizes, first) in enumerate(groups):
         x, y = left, 8 + g * high

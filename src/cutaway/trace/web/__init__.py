@@ -105,15 +105,25 @@ def _links(static: str) -> dict[str, str]:
 
 
 def _guide(guide: Mapping[str, Any]) -> str:
-    """Return the elements of a guide; its drawing is HTML of its own, outside the guide's JSON."""
-    drawing = guide.get("drawing")
-    guide = {name: value for name, value in guide.items() if name != "drawing"}
-    section = f'    <section class="drawing" aria-label="Drawing">{drawing}</section>\n'
-    return (
-        '    <section class="guide" aria-label="Lesson"><run-guide></run-guide></section>\n'
-        f'    <script type="application/json" id="guide">{_data(json.dumps(guide))}</script>\n'
-        + (section if drawing else "")
-    )
+    """Return the elements of a guide: all of its text, and as data the places of its sentences.
+
+    The text is read, and has its place, before the script has come. The drawing is HTML as it is.
+    """
+    places = json.dumps([point["shows"] for point in guide["points"]])
+    points = "".join(f"<li><a>{escape(point['text'])}</a></li>" for point in guide["points"])
+    links = (f'<a href="{escape(to)}">{escape(words)}</a>' for words, to in guide["links"])
+    parts = {
+        "TITLE": escape(guide["title"]),
+        "QUESTION": escape(guide["question"]),
+        "POINTS": points.replace("<a>", '<a aria-current="step">', 1),  # a phone shows this alone
+        "ANSWER": escape(guide["answer"]),
+        "LINKS": " ".join(links),
+        "PLACES": _data(places),
+    }
+    text = re.sub("|".join(parts), lambda match: parts[match[0]], read("guide.html"))
+    if drawing := guide.get("drawing"):
+        text += f'    <section class="drawing" aria-label="Drawing">{drawing}</section>\n'
+    return text
 
 
 def _run(number: int, run: BundledRun) -> str:

@@ -11,7 +11,7 @@ import "../parts/first-look.js";
 import "../parts/near.js";
 import "../parts/what-if.js";
 import { ApiError, fetchAbout, watchDevice, whenReady } from "../state/api.js";
-import { assemble, keepAddress } from "./assemble.js";
+import { assemble, keepAddress, keepDocument } from "./assemble.js";
 import { isWelcome } from "../parts/arrival.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
@@ -26,6 +26,7 @@ async function begin() {
   store.set({ loading: true });
   document.querySelector("#unopened")?.remove();
   whenReady().catch((error) => store.set({ notice: sentence(error) }));
+  keepDocument(store);
   assemble(store, session);
   watchDevice((device) => store.set({ device }));
   const about = fetchAbout();

@@ -25,9 +25,16 @@ import { firstPanel, onlyCompares } from "../state/panels.js";
 
 const RARELY = 250; // milliseconds, since browsers limit how often an address may change
 
+/**
+ * Show in the document what is outside of its parts: messages, the size of the type. First, so that the parts are drawn in that size.
+ * @param {Store} store
+ */
+export function keepDocument(store) {
+  store.addEventListener("change", () => announce(store));
+}
+
 /** @param {Store} store @param {Session} session attach every part of the document */
 export function assemble(store, session) {
-  store.addEventListener("change", () => announce(store)); // first, so that the parts are drawn in the size of the type
   for (const part of document.querySelectorAll("*")) {
     if (part instanceof View && !part.isAttached) part.attach(store, session);
   }

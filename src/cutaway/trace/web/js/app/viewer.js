@@ -3,17 +3,17 @@
  */
 
 import "../parts/guide.js";
-import { assemble, keepAddress } from "./assemble.js";
+import { assemble, keepAddress, keepDocument } from "./assemble.js";
 import { Session, sentence } from "../state/session.js";
 import { Store } from "../state/store.js";
 
 const store = new Store();
 const session = new Session(store);
 
-/** Show the runs of the document, at the step that the address names, or the guide. */
+/** Show the runs of the document, at the step that the address names, or the guide; all parts at once, so that nothing moves. */
 async function begin() {
+  keepDocument(store);
   store.restore(location.hash.slice(1));
-  assemble(store, session);
   try {
     for (const [i, data] of document.querySelectorAll("script.trace").entries()) await open(/** @type {HTMLElement} */ (data), i + 1);
     if (!store.run) store.set({ run: 1 });
@@ -24,6 +24,7 @@ async function begin() {
   } catch (error) {
     store.set({ notice: sentence(error) });
   }
+  assemble(store, session);
   keepAddress(store);
 }
 

@@ -42,9 +42,9 @@ function take(times, record, before) {
 /** @param {Step | Pass} record @returns {Part[]} its phases, those that took any time */
 export const partsOf = ({ ms }) => PHASES.map((phase) => ({ name: NAMES[phase], ms: ms[phase] ?? 0 })).filter(({ ms: took }) => took > 0);
 
-/** @param {Times} times @param {boolean} isCanvas @returns {string} */
+/** @param {Times} times @param {boolean} isCanvas @returns {string} "" where the record has no times */
 export function timeSentence({ ms, model, blocks }, isCanvas) {
-  if (!ms) return "The record has no times.";
+  if (!ms) return "";
   const whole = ms < 1000 ? `${ms.toFixed(0)} ms` : `${(ms / 1000).toFixed(1)} s`;
   const count = `${thousands(blocks.length)} ${isCanvas ? "pass" : "step"}${blocks.length === 1 ? "" : isCanvas ? "es" : "s"}`;
   return `${percent(model / ms)} of the time is the model (${whole}, ${count}).`;

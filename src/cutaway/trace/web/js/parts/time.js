@@ -24,8 +24,8 @@ class TimeView extends View {
   }
 
   draw() {
-    this.hidden = !this.store.run?.trace.known;
-    if (!this.hidden) this.pace();
+    if (this.store.run?.trace.known) this.pace();
+    else this.hidden = true;
   }
 
   show() {
@@ -42,6 +42,7 @@ class TimeView extends View {
     replace(this.stairs, parts.length ? renderMark(staircase(times, times.at[at] ?? -1, STAIRS)) : null);
     const sentences = times.blocks.length ? [timeSentence(times, trace.head.decoder !== undefined), draftSentence(trace)] : [];
     setText(this.says, sentences.filter(Boolean).join(" "));
+    this.hidden = !parts.length && !this.says.textContent;
   }
 }
 
