@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cutaway.engine.memory.block_manager import BlockManager, Windows
+from cutaway.engine.memory.block_manager import BlockManager
+from cutaway.engine.memory.windows import Windows
 from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
 

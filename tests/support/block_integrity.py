@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
 
-from cutaway.engine.memory.block_manager import ROOT, BlockManager, Windows
+from cutaway.engine.memory.block_manager import ROOT, BlockManager
 from cutaway.engine.memory.states import States
+from cutaway.engine.memory.windows import Windows
 
 
 def check_blocks(

@@ -17,8 +17,9 @@ from cutaway.engine.events import Event, FinishReason, Phases
 from cutaway.engine.limits import Limits
 from cutaway.engine.loop.scheduler import Policy, Scheduler
 from cutaway.engine.memory import SequenceBlocks
-from cutaway.engine.memory.block_manager import BlockManager, windows_of
+from cutaway.engine.memory.block_manager import BlockManager
 from cutaway.engine.memory.states import states_of
+from cutaway.engine.memory.windows import windows_of
 from cutaway.engine.request import Request
 from cutaway.engine.scheduled import Scheduled, run_scheduled
 from cutaway.engine.sequence import Sequence

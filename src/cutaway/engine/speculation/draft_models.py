@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from cutaway.compute.backends import Backend, Batch, Logits
 from cutaway.engine.constraint import Constraint, Mask
-from cutaway.engine.memory.block_manager import BlockManager, Windows
+from cutaway.engine.memory.block_manager import BlockManager
+from cutaway.engine.memory.windows import Windows
 from cutaway.engine.scheduled import Scheduled, lay_rows
 from cutaway.engine.sequence import Sequence
 from cutaway.errors import CutawayError
