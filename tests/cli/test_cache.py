@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -122,8 +123,9 @@ def test_what_cannot_be_is_one_sentence(refused, tiny_path, saved, place, args, 
         (["sho"], "did you mean 'show'?"),
         (["restore", "x"], "cutaway generate --prefix"),
         (["show", "no such"], "is no file"),
-        (["show", "."], "is no file"),
+        (["check", "."], "is no file"),
         (["check", "no such"], "is no file"),
+        (["clear", "no such"], "is no folder of a prompt cache"),
         (["save", "only"], "TEXT"),
     ],
 )
@@ -156,3 +158,23 @@ def test_a_save_that_is_interrupted_leaves_nothing(tiny_path, tmp_path, number):
         process.send_signal(number)
         assert process.wait(30) == {signal.SIGINT: 130}.get(number, 128 + number)
     assert [*tmp_path.iterdir()] == []
+
+
+def wait_until_written():
+    """Wait as the end of a process does."""
+    for thread in threading.enumerate():
+        if thread.name == "cutaway cache":
+            thread.join()
+
+
+def test_a_folder_of_prompts_is_shown_and_cleared(cutaway, printed, tiny_path, tmp_path):
+    folder = tmp_path / "prompts"
+    run = ["generate", "-m", tiny_path, "--cache-dir", folder, "--max-tokens", "1", TEXT]
+    for cached in (False, True):
+        assert ("cached)" in cutaway(*run).err) == cached
+        wait_until_written()
+    [model] = json.loads(printed("cache", "show", folder, "--json"))
+    assert model["blocks"] == model["read_again"] > 0
+    assert f"{model['blocks']} blocks ({model['blocks']} read again)" in printed("cache", folder)
+    assert f"{model['blocks']} blocks removed" in cutaway("cache", "clear", folder).err
+    assert "no prompts" in printed("cache", folder)

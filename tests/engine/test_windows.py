@@ -8,7 +8,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 
 from cutaway.compute.backends import KVGroup, KVLayout
 from cutaway.engine import RunParams, StopParams
-from cutaway.engine.memory.block_manager import windows_of
+from cutaway.engine.memory.windows import windows_of
 from cutaway.sampling import SamplingParams
 from support.engine_mock import (
     MockRequest,

@@ -29,6 +29,8 @@ OPTIONS = {"max_tokens": 12, "temperature": 1.0, "ignore_eos": True}
 class HeldEngine:
     """An engine whose steps wait to be let go on, and which writes down what happens to it."""
 
+    store = None
+
     def __init__(self):
         self.happened, self.go, self.steps = [], Event(), 0
 

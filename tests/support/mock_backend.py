@@ -93,6 +93,9 @@ def broken_after(tokens: tuple[int, ...], value: float) -> Model:
     return model
 
 
+STATE_NUMBERS = 512
+"""The length of a text before a state, and its tokens, which are shorter than that."""
+
 # -- the backend -------------------------------------------------------------------------------
 
 
@@ -114,7 +117,7 @@ class MockBackend(HostSampling):
     ) -> None:  # fmt: skip
         self.kv_blocks, self.model, self.window = kv_blocks, model, window
         groups = [KVGroup((0,), 0, "tokens", 4), KVGroup((1,), window, "tokens", 4)]
-        state = StateGroup((2,), "tokens", 4) if has_state else None
+        state = StateGroup((2,), "tokens", 4 * STATE_NUMBERS) if has_state else None
         self.block, self.kv = block, KVLayout(block, (*groups[: 2 if window else 1],), state)
         self.states: dict[int, tuple[int, ...]] = {}  # by slot, until the slot is released
         self.most_states = 0
@@ -184,10 +187,15 @@ class MockBackend(HostSampling):
                 self.states[target] = self.states[source]
 
     def read_state(self, slot):
-        raise NotImplementedError
+        if slot not in self.states:
+            return None
+        numbers = np.zeros(STATE_NUMBERS, np.int32)
+        numbers[: 1 + len(self.states[slot])] = len(self.states[slot]), *self.states[slot]
+        return numbers.view(np.uint8)
 
     def write_state(self, slot, state):
-        raise NotImplementedError
+        length, *tokens = state.view(np.int32).tolist()
+        self.states[slot] = tuple(tokens[:length])
 
     def hidden(self, batch):
         """Return the first WIDTH logits of each row as its hidden state."""

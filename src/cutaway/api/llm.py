@@ -39,6 +39,10 @@ class LLM(TextWriter):
               "FILE:SCALE,FILE:SCALE" adds several, in this order
     adapters  name -> adapter, written as for ``lora``, for requests that name it (adapter="name")
     prefix_cache  keep computed keys and values for prompts that begin alike; changes no token
+    cache_dir     a folder that keeps them on a disk too, for later processes and for others that
+                  run now; whoever can read it can find out the prompts
+    cache_size    bytes that the folder's files may take, 10 GB by default; the least recently used
+                  are removed first
     max_num_seqs  sequences in one step, 1 … 1024
     max_waiting   sequences in the queue, 0 or more; None: no limit
     step_ms       milliseconds that a step should take at most if it reads a prompt and continues
@@ -69,6 +73,8 @@ class LLM(TextWriter):
         lora: str | PathLike[str] | None = None,
         adapters: Mapping[str, str | PathLike[str]] | None = None,
         prefix_cache: bool = True,
+        cache_dir: str | PathLike[str] | None = None,
+        cache_size: int | None = None,
         max_num_seqs: int = 64,
         max_waiting: int | None = None,
         step_ms: float = 0,
@@ -83,12 +89,17 @@ class LLM(TextWriter):
             prefix_cache=prefix_cache, max_num_seqs=max_num_seqs, max_waiting=max_waiting,
             step_ms=step_ms,
         )  # fmt: skip
+        store = None
+        if cache_dir is not None or cache_size is not None:
+            from cutaway.requests.prefix_store import StoreSettings  # hashlib is a few ms
+
+            store = StoreSettings.read(cache_dir, cache_size, prefix_cache=prefix_cache)
         if not isinstance(model, LoadedModel):
             model = LoadedModel.open(model, setup, progress=progress)
         elif setup != Setup():
             raise InputError("the model is loaded already: say how to load it where it is loaded")
         model.claim("an LLM")
-        self._runner = Runner(make_engine(model, policy))
+        self._runner = Runner(make_engine(model, policy, store))
         super().__init__(model, self._runner, progress=progress)
 
     def with_adapter(self, adapter: str) -> "LLM":

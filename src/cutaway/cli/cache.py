@@ -1,4 +1,4 @@
-"""``cutaway cache VERB``: a prompt's KV cache, in a file."""
+"""``cutaway cache VERB``: a prompt's KV cache in a file, and the folder of --cache-dir."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 VERBS = {
     "save": "compute a text, and save its keys and values",
-    "show": "show what is in a file, and of which model",
+    "show": "show what is in a file, or in a folder of --cache-dir",
     "check": "read all of a file, and find any damage",
+    "clear": "remove all that is in a folder of --cache-dir",
 }
 """Name -> help. Each verb is a ``Verb`` below, and imports heavy modules only when it runs."""
 
@@ -28,6 +29,8 @@ examples:
   cutaway cache show book.prefix
   cutaway generate --prefix book.prefix " Who is the murderer?"      restores it
   cutaway chat --resume talk.json                                    saves and restores its own
+  cutaway serve --cache-dir prompts                                  keeps all prompts by itself
+  cutaway cache show prompts
 
 A file has the keys and values of whole KV blocks of 32 tokens; a text that continues from them has
 the same bits as one that computes them. It belongs to one model, its settings and this version of
@@ -40,7 +43,9 @@ def run(argv: list[str]) -> int:
     """Run the verb that the arguments begin with."""
     if argv[:1] == ["restore"]:
         raise InputError("a saved prefix is restored where it is used: cutaway generate --prefix")
-    about = "Keep a prompt's KV cache in a file, so that the prompt is computed once."
+    if argv and argv[0] not in VERBS and Path(argv[0]).expanduser().is_dir():
+        argv = ["show", *argv]
+    about = "Keep a prompt's KV cache on the disk, so that the prompt is computed once."
     parser = Parser("cutaway cache", about)
     return run_command(parser, "verb", __name__, VERBS, argv, examples=_EXAMPLES)
 
@@ -103,23 +108,26 @@ _SHOW = """
 examples:
   cutaway cache show book.prefix
   cutaway cache show book.prefix --json     the whole text, all token ids
+  cutaway cache show prompts                of a folder: blocks, bytes and ages of each model
 
-What the file says is checked; 'cutaway cache check' reads the keys and values too.
+What a file says is checked; 'cutaway cache check' reads the keys and values too.
 """
 _ENDS = 60  # characters shown of each end of a text
 
 
 def _add_show_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway cache show``."""
-    parser.add_argument("file", metavar="FILE", help="the saved prefix")
+    parser.add_argument("file", metavar="FILE", help="the saved prefix, or a folder of --cache-dir")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def _show(args: Namespace) -> int:
-    """Print the head of the file; no model is needed."""
+    """Print the head of the file, or what the folder has; no model is needed."""
     from cutaway.cli.terminal.drawing import print_lines
     from cutaway.files.prefix import PrefixReader
 
+    if (folder := Path(args.file).expanduser()).is_dir():
+        return _show_folder(folder, as_json=args.json)
     with PrefixReader(Path(args.file).expanduser()) as file:
         document = _document(file)
     if args.json:
@@ -154,7 +162,64 @@ def _shorten(text: str | None) -> str:
     return f"{text[:_ENDS]!r} … {text[-_ENDS:]!r} ({len(text)} characters)"
 
 
+def _show_folder(folder: Path, *, as_json: bool) -> int:
+    from cutaway.cli.terminal.drawing import print_lines
+    from cutaway.files.block_folder import stored_models
+
+    models = stored_models(folder)
+    if as_json:
+        streams.print_json([model._asdict() for model in models])
+        return 0
+    print_lines([
+        f"{model.model}: {model.blocks} blocks ({model.read_again} read again), "
+        f"{megabytes(model.bytes)}, last used {_age(model.newest_s)} ago, "
+        f"the oldest {_age(model.oldest_s)} ago"
+        for model in models
+    ] or [f"{folder}: no prompts"])  # fmt: skip
+    return 0
+
+
+def _age(seconds: float) -> str:
+    """Return seconds in the largest unit of which there are at least two."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
 show = Verb(_add_show_arguments, _show, _SHOW)
+
+
+# -- clear -----------------------------------------------------------------------------------------
+
+_CLEAR = """
+examples:
+  cutaway cache clear prompts
+  rm -r prompts                    the same, and all else that is in the folder
+
+Removes the files that --cache-dir wrote into the folder, of all models, and no others. Processes
+that use the folder may go on: they compute the prompts again.
+"""
+
+
+def _add_clear_arguments(parser: ArgumentParser) -> None:
+    """Add the arguments of ``cutaway cache clear``."""
+    parser.add_argument("folder", metavar="DIR", help="the folder of --cache-dir")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no line")
+
+
+def _clear(args: Namespace) -> int:
+    """Remove the folder's blocks, and print how many they were."""
+    from cutaway.files.block_folder import clear_folder
+
+    folder = Path(args.folder).expanduser()
+    blocks, nbytes = clear_folder(folder)
+    if not args.quiet:
+        say(f"{folder}: {blocks} blocks removed, {megabytes(nbytes)}")
+    return 0
+
+
+clear = Verb(_add_clear_arguments, _clear, _CLEAR)
 
 
 # -- check -----------------------------------------------------------------------------------------

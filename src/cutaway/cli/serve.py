@@ -351,6 +351,7 @@ def _on_demand(
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
     from cutaway.engine import Policy
+    from cutaway.requests.prefix_store import StoreSettings
     from cutaway.server.model_cache import ModelCache
     from cutaway.server.on_demand import OnDemandLLM
 
@@ -359,10 +360,12 @@ def _on_demand(
         Setup(**{k: v for k, v in loading.items() if k in Setup.__dataclass_fields__})
         for loading in load_options
     ]
-    policy_options = {
-        k: v for k, v in load_options[0].items() if k not in {*Setup.__dataclass_fields__, "model"}
-    }
+    policy_options = {k: v for k, v in load_options[0].items() if k in Policy.__dataclass_fields__}
     policy, show = Policy(**policy_options), not args.quiet
+    store = StoreSettings.read(
+        getattr(args, "cache_dir", None), getattr(args, "cache_size", None),
+        prefix_cache=policy.prefix_cache,
+    )  # fmt: skip
     free = free_memory(swap=False)
     cache = ModelCache(
         getattr(args, "memory", free and free.free), idle_s=_unload_after(args), tell=tell,
@@ -378,7 +381,7 @@ def _on_demand(
         cache.check(model)
     opened[0].load(show=show)
     pairs = zip(names, opened, strict=True)
-    return {name: OnDemandLLM(model, cache, policy, **options) for name, model in pairs}
+    return {name: OnDemandLLM(model, cache, policy, store, **options) for name, model in pairs}
 
 
 def _split(text: str) -> tuple[str | None, str]:

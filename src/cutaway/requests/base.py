@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.engine import Denoise
+    from cutaway.requests.prefix_store import StoreSettings
     from cutaway.text.grammar.compiler import Accepted, Compiled
     from cutaway.text.tools import Tool
 
@@ -296,15 +297,23 @@ def limits_of(model: LoadedModel) -> Limits:
     )
 
 
-def make_engine(model: LoadedModel, policy: Policy | None = None) -> Engine:
-    """Make an engine on the model's backend, which no other engine may use."""
+def make_engine(
+    model: LoadedModel, policy: Policy | None = None, store: "StoreSettings | None" = None
+) -> Engine:
+    """Make an engine on the model's backend, which no other engine may use.
+
+    store: where its prefix cache is kept on a disk; None: nowhere
+    """
     token_bytes = lru_cache(8192)(model.tokenizer.token_bytes)
     adapted_models = [*map(model.with_adapter, model.adapters), *map(model.with_task, model.tasks)]
     adapters = {adapted.adapter: adapted.backend for adapted in adapted_models}
-    return Engine(
+    engine = Engine(
         model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,
         adapters=adapters,
     )  # fmt: skip
+    if store:
+        store.open(model, engine)
+    return engine
 
 
 ModelName = str | PathLike[str]

@@ -249,6 +249,8 @@ class Runner(EngineOwner):
         self._stepper: RLock | None = None  # the ticket of the thread that steps next, or did last
         self._choosing = Lock()  # guards the ticket, for a line
         _RUNNERS.add(self)
+        if engine.store:
+            engine.store.serve(self.call)
 
     @property
     def engine(self) -> Engine:
@@ -301,11 +303,15 @@ class Runner(EngineOwner):
     def take_back(self, engine: Engine) -> None:
         """Own the engine again."""
         self._engine = engine
+        if engine.store:
+            engine.store.serve(self.call)
 
     def close(self, reason: str) -> None:
         """End all sequences; ``reason`` is the error of these sequences and of all later calls."""
-        if self._engine is not None:
+        if (engine := self._engine) is not None:
             self.call(partial(self._end_all, reason))
+            if engine.store:
+                engine.store.flush()
 
     # -- between two steps -------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import RequestOptions
+    from cutaway.requests.prefix_store import StoreSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +49,7 @@ class OnDemandLLM(AsyncModel):
     model    a model that was opened without its weights; they may have been loaded since
     cache    decides when the weights are loaded and unloaded
     policy   the policy of each engine; None: the default
+    store    where the prefix cache is kept on a disk; None: nowhere
     options  defaults for the keywords of requests
 
     Prompts, options and names need no weights. InputError for a bad option, or a model larger than
@@ -59,6 +61,7 @@ class OnDemandLLM(AsyncModel):
         model: LoadedModel,
         cache: ModelCache,
         policy: Policy | None = None,
+        store: "StoreSettings | None" = None,
         **options: "Unpack[RequestOptions]",
     ) -> None:
         if common_options(options).draft is not None:
@@ -68,7 +71,8 @@ class OnDemandLLM(AsyncModel):
             )
         model.claim("an OnDemandLLM")
         super().__init__(model, options, progress=False)
-        self._policy, self._closed, self._unwanted = policy, False, Flag()
+        self._policy, self._store = policy, store
+        self._closed, self._unwanted = False, Flag()
         self._running: _Running | None = None
         self._preemptions = 0  # of engines that have ended
         if model.is_loaded:
@@ -117,7 +121,7 @@ class OnDemandLLM(AsyncModel):
             raise closed_error()
 
     def _begin(self) -> None:
-        engine = AsyncEngine(make_engine(self.model, self._policy))
+        engine = AsyncEngine(make_engine(self.model, self._policy, self._store))
         self._running = _Running(engine, Guests(self.model, engine))
 
     # -- requests and functions on the model ---------------------------------------------------

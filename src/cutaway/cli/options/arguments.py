@@ -42,6 +42,14 @@ _LORA = (
     "adds; FILE:X,FILE:X adds several"
 )
 _NO_PREFIX_CACHE = "compute every prompt in full, even if an earlier one began with the same tokens"
+_CACHE_DIR = (
+    "keep the prefix cache in this folder too, for later runs and other processes; whoever can "
+    "read the folder can find out the prompts; 'cutaway cache show DIR' and 'clear DIR'"
+)
+_CACHE_SIZE = (
+    "size of the folder of --cache-dir, such as 20GB: the least recently used goes first; "
+    "default 10GB"
+)
 _CONTROL_VECTOR = (
     "add X (default 1) times the vectors of this GGUF file (repeng, llama.cpp), each after its "
     "layer; repeat for more"
@@ -83,6 +91,8 @@ def add_model_arguments(parser: ArgumentParser, **more: Any) -> None:
     group.add_argument(
         "--no-prefix-cache", dest="prefix_cache", action="store_false", help=_NO_PREFIX_CACHE
     )
+    group.add_argument("--cache-dir", metavar="DIR", help=_CACHE_DIR)
+    group.add_argument("--cache-size", type=size, metavar="SIZE", help=_CACHE_SIZE)
     add_keywords(group, "model")
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _MODEL = (
     "model", "backend", "threads", "context", "kv_tokens", "prefix_cache", "max_num_seqs",
-    "max_waiting", "step_ms", "quantize", "kv", "offload_folder", "lora", "adapters",
+    "max_waiting", "step_ms", "cache_dir", "cache_size", "quantize", "kv",
+    "offload_folder", "lora", "adapters",
 )  # fmt: skip
 
 

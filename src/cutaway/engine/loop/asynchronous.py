@@ -184,6 +184,8 @@ class AsyncEngine:
                 "others"
             ) from error
         atexit.register(self._exit)
+        if engine.store:
+            engine.store.serve(self.call_and_wait)
 
     # -- calls from tasks --------------------------------------------------------------------
 
@@ -221,6 +223,10 @@ class AsyncEngine:
             self._commands.put(command)
         return future
 
+    def call_and_wait(self, function: Callable[[], T]) -> T:
+        """Do as ``call`` does, for a caller on another thread, which waits."""
+        return self.ask(function).result()
+
     @property
     def alive(self) -> bool:
         """Whether the engine takes requests, and its GPU was not lost."""
@@ -243,6 +249,7 @@ class AsyncEngine:
         self.close()
         await self._wait_for_end()
         self._join()
+        await self._flush()
 
     async def drain(self, timeout: float | None = None) -> bool:
         """Take no more requests and wait for the running ones, ``timeout`` seconds at most.
@@ -256,7 +263,13 @@ class AsyncEngine:
             await self.aclose()
             return False
         self._join()
+        await self._flush()
         return True
+
+    async def _flush(self) -> None:
+        """Write what the prefix cache's store lacks, now that no other thread uses the engine."""
+        if self.engine.store:
+            await asyncio.to_thread(self.engine.store.flush)
 
     async def _wait_for_end(self) -> None:
         if self._thread.is_alive():  # a forked process has no such thread, and would wait for ever

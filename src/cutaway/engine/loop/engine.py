@@ -27,6 +27,7 @@ from cutaway.engine.speculation import Speculator
 from cutaway.errors import InputError, Name, QueueFullError
 
 if TYPE_CHECKING:
+    from cutaway.engine.memory.store import BlockStore, StoreCounts
     from cutaway.text.grammar.compiler import GrammarCompiler
 
 
@@ -71,6 +72,20 @@ class Engine:
     def backend(self) -> Backend:
         """The model without an adapter."""
         return self.backends[""]
+
+    @property
+    def store(self) -> "BlockStore | None":
+        """Where blocks of the prefix cache are kept outside of this process; None: nowhere."""
+        return self._sequence_blocks.store
+
+    def use_store(self, store: "BlockStore") -> None:
+        """Keep blocks of the prefix cache in a store too."""
+        self._sequence_blocks.store = store
+        self.blocks.on_loss, self.blocks.name_of = store.save, store.name_of
+        if self.blocks.windows:
+            self.blocks.windows.on_loss = store.save
+        if self.blocks.states:
+            self.blocks.states.on_loss = store.save
 
     # -- the loop ----------------------------------------------------------------------------
 
@@ -289,6 +304,8 @@ class Engine:
         self.scheduler.remove(sequence)
         self.speculator.forget(sequence)
         self._sequences.pop(sequence.id, None)
+        if self.store and not self._sequences:
+            self.store.rest()
 
     def _check(self, request: Request) -> int:
         """Return the most tokens that the sequence can have; InputError where it cannot run."""
@@ -375,6 +392,7 @@ class EngineState:
     window_blocks KV blocks that take memory in layers with a sliding window; None if there is no
                   such layer
     states        recurrent states of KV blocks in memory; None where no layer has one
+    stored        counts of the store that keeps blocks of the prefix cache; None without one
     """
 
     running: int
@@ -385,6 +403,7 @@ class EngineState:
     kv_held: int
     window_blocks: int | None
     states: int | None
+    stored: "StoreCounts | None" = None
 
     @classmethod
     def read(cls, engine: Engine) -> "EngineState":
@@ -398,4 +417,5 @@ class EngineState:
             kv_held=blocks.count - free,
             window_blocks=blocks.windows.num_stored if blocks.windows else None,
             states=blocks.states.num_stored if blocks.states else None,
+            stored=engine.store.counts() if engine.store else None,
         )  # fmt: skip

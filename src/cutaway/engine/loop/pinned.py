@@ -10,7 +10,7 @@ once all of it is there. Nothing is kept between calls, so a text that is abando
 clean-up.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from cutaway.compute.backends import KV_BLOCK, Backend, Batch, Bytes, inspectabl
 from cutaway.engine.decoders.prefill import PinWhole
 from cutaway.engine.loop.engine import Engine
 from cutaway.engine.memory.block_manager import Salt
+from cutaway.engine.memory.store import BlockPart
 from cutaway.engine.scheduled import (
     Scheduled,
     batch_of,
@@ -230,6 +231,28 @@ def fill_blocks(
         blocks.release(block_ids, outside)
         engine.settle_blocks()
     return num_filled
+
+
+def copy_parts(
+    engine: Engine, block_id: int, parts: Collection[BlockPart]
+) -> dict[BlockPart, Bytes]:
+    """Copy parts of a published block, which must have them."""
+    engine.settle_blocks()
+    whole = np.concatenate([np.empty(0, np.uint8), *engine.backend.read_block(block_id)])
+    split = part_bytes(engine)[BlockPart.KV]
+    copies = {BlockPart.KV: whole[:split], BlockPart.WINDOW: whole[split:]}
+    if BlockPart.STATE in parts:
+        state = engine.backend.read_state(block_id)
+        assert state is not None
+        copies[BlockPart.STATE] = state.copy()
+    return {part: copies[part] for part in parts}
+
+
+def part_bytes(engine: Engine) -> dict[BlockPart, int]:
+    """Return the bytes of each part of a block."""
+    window = _window_bytes(engine)
+    kv = engine.backend.kv.bytes_per_token * engine.blocks.block - window
+    return {BlockPart.KV: kv, BlockPart.WINDOW: window, BlockPart.STATE: _state_bytes(engine)}
 
 
 def _window_bytes(engine: Engine) -> int:

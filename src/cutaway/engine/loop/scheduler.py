@@ -202,6 +202,8 @@ class Scheduler:
             if fork_of and _reads_for(fork_of, first):
                 return  # wait: the parent's blocks can soon be shared
             full = len(self.running) == self.max_num_seqs
+            if not full and self._blocks.fetch(first):
+                return  # wait: the next steps fetch more of its blocks
             spare = _watermark(len(self.running))
             lacking = 0 if full else self._blocks.admit(first, fork_of, spare)
             if lacking is None:

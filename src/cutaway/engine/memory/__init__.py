@@ -6,11 +6,15 @@ recurrent states of the blocks.
 
 from collections.abc import Hashable
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from cutaway.engine.memory.block_manager import BlockManager
 from cutaway.engine.memory.states import SequenceStates
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from cutaway.engine.memory.store import BlockStore
 
 
 class SequenceBlocks:
@@ -18,12 +22,15 @@ class SequenceBlocks:
 
     prefix_cache  whether sequences share blocks; samples of one prompt always do
     copies        (source, target): blocks to copy before the next run
+    store         where blocks are that memory lacks; None: they are in memory alone
     """
 
     def __init__(self, blocks: BlockManager, *, prefix_cache: bool) -> None:
         self._blocks, self._prefix_cache = blocks, prefix_cache
         self._states = SequenceStates(blocks.states, blocks.block) if blocks.states else None
         self.copies: list[tuple[int, int]] = []
+        self.store: BlockStore | None = None
+        self._fetched_for = -1  # the last sequence that found no more blocks in the store
 
     @property
     def free(self) -> int:
@@ -144,6 +151,19 @@ class SequenceBlocks:
             return [], 0
         cached = blocks.match(sequence.tokens(0, last), sequence.request.salt)
         return cached, len(cached) * blocks.block
+
+    def fetch(self, sequence: Sequence) -> bool:
+        """Put a few blocks of a waiting text from the store into the prefix cache.
+
+        Return whether more can come, so that the sequence waits for them.
+        """
+        if not self.store or sequence.id == self._fetched_for or not self._is_cached(sequence):
+            return False
+        token_ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
+        if self.store.fetch(token_ids, sequence.request.salt):
+            return True
+        self._fetched_for = sequence.id
+        return False
 
     def find_more(self, sequence: Sequence) -> None:
         """Take blocks of the sequence's text that others have computed since it was admitted.

@@ -6,10 +6,13 @@ are never mistaken for each other, as they could be by a chained hash alone; onl
 are compared, since the parent's number identifies all that comes before. A number is never used
 twice: once a parent is evicted, its children are not found any more, even when the parent's text is
 published again, and they are evicted in their turn.
+
+Where blocks are kept outside of this process too, a node also has a name, which every process gives
+to its text. Nothing here is found by it.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count as counting
 from typing import NamedTuple
 
@@ -25,10 +28,22 @@ ROOT = 0
 
 
 class Node(NamedTuple):
-    """A published block's place in the tree: key = (parent's number, salt, own tokens)."""
+    """A published block's place in the tree.
+
+    number  identifies the text up to the block's end, in this manager
+    key     (parent's number, salt, own tokens)
+    place   the block's index in the text
+    name    what every process calls the text up to the block's end; b"" if there is no store
+    """
 
     number: int
     key: Key
+    place: int
+    name: bytes
+
+
+EMPTY = Node(ROOT, (ROOT, "", ()), -1, b"")
+"""The node of the empty text."""
 
 
 class BlockManager:
@@ -39,6 +54,8 @@ class BlockManager:
     windows    where layers have sliding windows: which blocks still have theirs
     states     where layers have a recurrent state: which blocks have one
     evictions  cached blocks that were taken for other texts
+    on_loss    is called with a published block before it loses its content
+    name_of    returns a block's name, given its parent's name, its salt's name, and its tokens
 
     An id list is one text's blocks, in the order of the text. A caller publishes whole blocks
     before it shares them, and never gives back a block while it holds a later one of the text; so
@@ -52,6 +69,8 @@ class BlockManager:
     ) -> None:
         self.count, self.block, self.windows, self.states = count, block, windows, states
         self.evictions = 0
+        self.on_loss: Callable[[int], object] = lambda _: None
+        self.name_of: Callable[[bytes, str, Sequence[int]], bytes] = lambda *_: b""
         self._free = list(range(count - 1, -1, -1))
         self._refcounts: Counter[int] = Counter()  # held ids only: none is at zero
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
@@ -161,10 +180,33 @@ class BlockManager:
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
         """Look up the longest chain of blocks that has its windows from block ``outside`` on."""
+        return self._hold(self._stored_chain(tokens, outside, salt), outside)
+
+    def num_stored(self, tokens: Sequence[int], outside: int, salt: Salt | None = None) -> int:
+        """Return how many blocks ``match_stored`` would return."""
+        return len(self._stored_chain(tokens, outside, salt))
+
+    def _stored_chain(self, tokens: Sequence[int], outside: int, salt: Salt | None) -> list[int]:
         ids = self._chain(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.count_stored(ids[outside:])]
-        return self._hold(ids, outside)
+        return ids
+
+    def names(self, tokens: Sequence[int], salt: Salt | None = None) -> list[bytes]:
+        """Return the names that a text's whole blocks have in every process."""
+        names, parent = [], EMPTY.name
+        for place in range(len(tokens) // self.block):
+            _, own_salt, own_tokens = self._key(ROOT, tokens, place, salt)
+            names.append(parent := self.name_of(parent, own_salt, own_tokens))
+        return names
+
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        """Yield each published block and its node, a parent before its children."""
+        yield from sorted(self._nodes.items(), key=lambda pair: pair[1].number)
+
+    def node(self, block_id: int) -> Node | None:
+        """Return a published block's node; None for another block."""
+        return self._nodes.get(block_id)
 
     def _hold(self, ids: list[int], outside: int) -> list[int]:
         for i in ids:
@@ -199,10 +241,11 @@ class BlockManager:
         if whole > len(ids):
             raise RuntimeError(f"{len(ids)} KV blocks cannot hold {len(tokens)} tokens")
         self._check_held(ids[first:whole])
-        parent = self._number_before(ids, first)
+        parent = self._node_before(ids, first)
         for place in range(first, whole):
-            block_id = self._publish_one(ids[place], self._key(parent, tokens, place, salt))
-            published[place], parent = block_id, self._nodes[block_id].number
+            key = self._key(parent.number, tokens, place, salt)
+            published[place] = block_id = self._publish_one(ids[place], key, parent)
+            parent = self._nodes[block_id]
         return published
 
     def _check_held(self, ids: Sequence[int]) -> None:
@@ -217,22 +260,24 @@ class BlockManager:
         block_tokens = tuple(tokens[place * self.block : (place + 1) * self.block])
         return parent, salt[1] if salt and begins else "", block_tokens
 
-    def _number_before(self, ids: Sequence[int], first: int) -> int:
-        """The number of the text that ends where block ``first`` begins."""
+    def _node_before(self, ids: Sequence[int], first: int) -> Node:
+        """The node of the text that ends where block ``first`` begins."""
         if first == 0:
-            return ROOT
+            return EMPTY
         if ids[first - 1] not in self._nodes:
             raise RuntimeError(f"KV block {ids[first - 1]}, before the first, is not published")
-        return self._nodes[ids[first - 1]].number
+        return self._nodes[ids[first - 1]]
 
-    def _publish_one(self, block_id: int, key: Key) -> int:
+    def _publish_one(self, block_id: int, key: Key, parent: Node) -> int:
         """Return the block that has this text from now on; the caller's hold moves to it."""
         if key not in self._index:
             if block_id in self._nodes:
                 raise RuntimeError(
                     f"KV block {block_id} is published with another text: write a copy"
                 )
-            self._index[key], self._nodes[block_id] = block_id, Node(next(self._numbers), key)
+            name = self.name_of(parent.name, *key[1:])
+            node = Node(next(self._numbers), key, parent.place + 1, name)
+            self._index[key], self._nodes[block_id] = block_id, node
         published_id = self._index[key]
         if published_id != block_id:
             if self.windows:
@@ -261,7 +306,9 @@ class BlockManager:
 
     def _drop_oldest(self) -> int:
         """Take the least recently used cached block out of the tree; return its id."""
-        block_id, _ = self._cached.popitem(last=False)
+        block_id = next(iter(self._cached))
+        self.on_loss(block_id)
+        del self._cached[block_id]
         if self.windows:
             self.windows.forget(block_id)
         if self.states:

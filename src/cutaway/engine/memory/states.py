@@ -27,10 +27,12 @@ class States:
 
     max_unread  how many states without a reader may be kept
     drafts      slots for the states after the draft tokens of one step
+    on_loss     is called with a block before its state is freed to make room
     """
 
     def __init__(self, max_unread: int, drafts: range) -> None:
         self.max_unread, self.drafts = max_unread, drafts
+        self.on_loss: Callable[[int], object] = lambda _: None
         self._stored: set[int] = set()
         self._readers: Counter[int] = Counter()  # none is at zero
         # Blocks whose state is that after their last token, the longest unused first.
@@ -41,6 +43,10 @@ class States:
     def num_stored(self) -> int:
         """How many blocks have a state."""
         return len(self._stored)
+
+    def is_whole(self, block_id: int) -> bool:
+        """Whether the block has the state after its last token."""
+        return block_id in self._whole
 
     def usable(self, ids: Items[int]) -> int:
         """Return how many blocks a text has up to the last one that has a usable state."""
@@ -98,6 +104,7 @@ class States:
         """Free the least recently used unread states beyond ``max_unread``."""
         unread = [i for i in self._whole if i not in self._readers]
         for block_id in unread[: max(len(unread) - self.max_unread, 0)]:
+            self.on_loss(block_id)
             self.forget(block_id)
 
     def settle(self, copy_states: Callable[[list[tuple[int, int]]], object]) -> None:

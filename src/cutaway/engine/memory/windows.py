@@ -1,4 +1,4 @@
-"""Sliding windows of KV blocks: which blocks have theirs, which keep it without a reader.
+"""Sliding windows: which blocks have theirs, and which keep it without a reader.
 
 The window of a block is the part that layers with sliding-window attention stored in it. It is
 freed when no sequence reads it, unless a later text is likely to continue there: the windows before
@@ -20,11 +20,13 @@ class Windows:
     block       tokens per block
     max_stored  how many blocks may have their windows before unread ones are freed
     read        how many windows were being read at the last ``trim``
+    on_loss     is called with a block before its window is freed to make room
     """
 
     def __init__(self, window: int, block: int, max_stored: int = 0) -> None:
         self.window, self.block, self.max_stored = window, block, max_stored
         self.read = 0
+        self.on_loss: Callable[[int], object] = lambda _: None
         self._readers: Counter[int] = Counter()  # none is at zero
         self._unread: OrderedDict[int, None] = OrderedDict()  # longest unused first
         self._keep: set[int] = set()  # windows to keep once they have no reader
@@ -102,7 +104,9 @@ class Windows:
         """Free unread windows until there is room for the ``read`` windows of the next step."""
         self.read = read
         while self._unread and self.num_stored > self.max_stored:
-            block_id, _ = self._unread.popitem(last=False)
+            block_id = next(iter(self._unread))
+            self.on_loss(block_id)
+            del self._unread[block_id]
             self._keep.discard(block_id)
             self._free(block_id)
 

@@ -74,6 +74,7 @@ class Plan:
                 **model,
                 "model": _found_anywhere(model.get("model", DEFAULT_MODEL)),
                 **_adapters(model),
+                **_cache_dir(model),
             },
             draft=draft and _draft_found_anywhere(draft),
             fewest=fewest, most=most_replicas, cores=cores,
@@ -116,6 +117,12 @@ def _adapters(model: Mapping[str, Any]) -> dict[str, Any]:
     keywords = {name: model[name] for name in ("lora", "adapters") if model.get(name)}
     files = {name: str(path) for name, path in Setup(**keywords).adapter_files().items()}
     return {"lora": files[""]} if "" in files else {"adapters": files} if files else {}
+
+
+def _cache_dir(model: Mapping[str, Any]) -> dict[str, str]:
+    """The keyword that names the folder of the prompt cache, with an absolute path."""
+    name = model.get("cache_dir")
+    return {} if name is None else {"cache_dir": str(Path(name).expanduser().resolve())}
 
 
 def read_replicas(text: object) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from cutaway.server.http.settings import ServerSettings, key_in_environment
 _MODEL = frozenset(
     {
         "model", "prefix_cache", "max_num_seqs", "max_waiting", "step_ms",
+        "cache_dir", "cache_size",
         *(f.name for f in fields(Setup)),
     }
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """The server's log: one line per event, as text for people or as JSON for programs.
 
-Configures only the loggers "cutaway.server", uvicorn's and asyncio's, never the root logger.
+Configures only the loggers "cutaway.server" and "cutaway.cache", uvicorn's and asyncio's, never
+the root logger.
 """
 
 import codecs
@@ -21,6 +22,7 @@ Mode = Literal["off", "human", "json"]
 _LOGGER = logging.getLogger("cutaway.server")
 _UVICORN = logging.getLogger("uvicorn.error")
 _ASYNCIO = logging.getLogger("asyncio")
+_CACHE = logging.getLogger("cutaway.cache")
 _ACCESS = logging.getLogger("uvicorn.access")
 
 # json.dumps does not escape these, but some programs take them for line ends or commands.
@@ -32,11 +34,11 @@ _COLOURS = {"warning": "33", "error": "31", "critical": "31"}
 def configure(mode: Mode, stream: TextIO | None = None) -> None:
     """Write events to ``stream`` (default: standard error); replace an earlier configuration.
 
-    Warnings and errors of uvicorn and asyncio are written in the same form. uvicorn's access lines
-    are not written.
+    Warnings of uvicorn, asyncio and the prompt cache are written in the same form. uvicorn's access
+    lines are not written.
     """
     handler = _handler(mode, sys.stderr if stream is None else stream)
-    for logger in (_LOGGER, _UVICORN, _ASYNCIO):
+    for logger in (_LOGGER, _UVICORN, _ASYNCIO, _CACHE):
         for old in [h for h in logger.handlers if isinstance(h, _CutawayHandler)]:
             logger.removeHandler(old)
         logger.addHandler(handler)
@@ -48,7 +50,7 @@ def configure(mode: Mode, stream: TextIO | None = None) -> None:
 @contextmanager
 def temporary_configuration(mode: Mode) -> Iterator[None]:
     """Configure the log for a block, and restore the host's loggers after it."""
-    loggers = (_LOGGER, _UVICORN, _ASYNCIO, _ACCESS)
+    loggers = (_LOGGER, _UVICORN, _ASYNCIO, _CACHE, _ACCESS)
     before = [([*logger.handlers], logger.level, logger.propagate) for logger in loggers]
     configure(mode)
     try:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from cutaway.compute.backends import Computer
 from cutaway.engine import EngineState, FinishReason
+from cutaway.engine.memory.store import StoreCounts
 
 Phase = Literal["queue", "prefill", "decode"]
 """The phase that a sequence reached: it waited, its prompt was read, or it was written."""
@@ -312,11 +313,29 @@ def engine_metrics(state: EngineState) -> Iterator[Metric]:
     yield _gauge("requests_running", f"Sequences that hold KV blocks. {note}", state.running)
     yield _gauge("requests_waiting", f"Sequences in the queue. {note}", state.waiting)
     yield from _block_metrics(state)
+    if state.stored is not None:
+        yield from store_metrics(state.stored)
     yield CounterMetricFamily(
         "cutaway_preemptions",
         "Sequences that were preempted: they wait again and are recomputed.",
         value=state.preemptions,
     )
+
+
+def store_metrics(counts: StoreCounts) -> Iterator[Metric]:
+    """Yield what the prompt cache on the disk has done, and what it holds."""
+    for name, help, total in (
+        ("hit_tokens", "Prompt tokens whose keys and values were read there.", counts.hit_tokens),
+        ("read_bytes", "Bytes that were read for them.", counts.read_bytes),
+        ("written_bytes", "Bytes that were written there.", counts.written_bytes),
+        ("missed_bytes", "Bytes that came faster than they were written.", counts.missed_bytes),
+        ("damaged", "Parts of blocks that were found damaged, and dropped.", counts.damaged),
+    ):
+        yield CounterMetricFamily(f"cutaway_disk_cache_{name}", help, value=total)
+    total_help = "All that the folder holds, at the last count and with what was written since."
+    age_help = "Seconds since the use of what was not used for the longest time."
+    yield _gauge("disk_cache_bytes", total_help, counts.bytes)
+    yield _gauge("disk_cache_oldest_seconds", age_help, counts.oldest_s)
 
 
 def replica_metrics(replicas: Mapping[str, EngineState]) -> Iterator[Metric]:

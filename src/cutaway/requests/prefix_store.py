@@ -1,0 +1,407 @@
+"""Keeps the prefix cache on a disk too: writes its blocks beside the engine, and reads them back.
+
+A thread writes when the engine is idle; it asks the engine's owner for a few blocks between two
+steps. What the cache loses before waits in memory, up to a limit, until the thread writes it.
+Blocks are read when a text that needs them is at the head of the queue, a few between two steps.
+Whatever goes wrong with the disk costs time and no text: a line in the log, and the text is
+computed.
+"""
+
+import atexit
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from itertools import takewhile
+from logging import getLogger
+from pathlib import Path
+from threading import Lock, Thread
+from time import time_ns
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakMethod, ref
+
+import numpy as np
+
+from cutaway.base.checks import check_int, shown
+from cutaway.compute.backends import Bytes
+from cutaway.engine import Engine
+from cutaway.engine.loop.pinned import copy_parts, fill_blocks, part_bytes
+from cutaway.engine.memory.block_manager import Node, Salt
+from cutaway.engine.memory.store import BlockPart, StoreCounts
+from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.files.block_folder import BlockFolder, make_private
+
+if TYPE_CHECKING:
+    from cutaway.compute.loading.model import LoadedModel
+
+CACHE_SIZE = 10 * 10**9
+"""The size of a folder in bytes, if none is given."""
+_LEAST = 1 << 20
+_AT_ONCE = 1 << 24  # bytes that are read or copied between two steps
+_MOST_WAITING = 1 << 26  # bytes that wait in memory to be written
+_LOG = getLogger("cutaway.cache")
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """Where and how the prefix cache is kept on a disk; InputError for a bad setting.
+
+    folder  a folder that is this user's own; it is made if it does not exist
+    size    the most bytes of all models' blocks in it
+    """
+
+    folder: Path
+    size: int = CACHE_SIZE
+
+    @classmethod
+    def read(cls, cache_dir: Any, cache_size: Any, *, prefix_cache: bool) -> "StoreSettings | None":
+        """Read the keywords of ``LLM``; None if there is no folder."""
+        if cache_dir is None:
+            if cache_size is not None:
+                raise InputError("cache_size", " is of the folder cache_dir: name that too")
+            return None
+        if not prefix_cache:
+            raise InputError("cache_dir", " keeps the prefix cache, which is off: leave it on")
+        if not isinstance(cache_dir, str | os.PathLike) or not os.fspath(cache_dir):
+            raise InputError("cache_dir", f" must be a folder's name, not {shown(cache_dir)}")
+        size = CACHE_SIZE if cache_size is None else check_int("cache_size", cache_size, _LEAST)
+        folder = Path(cache_dir).expanduser().resolve()
+        make_private(folder)
+        return cls(folder, size)
+
+    def open(self, model: "LoadedModel", engine: Engine) -> None:
+        """Let an engine keep its prefix cache here, under its model's name."""
+        folder = BlockFolder(self.folder, self.size, model.name, model.computed_by)
+        engine.use_store(PrefixStore(engine, folder))
+
+
+class _Unwritten(NamedTuple):
+    """A block to write.
+
+    place  its index in the text
+    parts  copies of the parts that the folder lacks
+    """
+
+    name: bytes
+    place: int
+    parts: Mapping[BlockPart, Bytes]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts.values())
+
+
+@dataclass
+class _Reading:
+    """The blocks of a text that are being read.
+
+    names  of the text's blocks, up to the last one to read
+    sizes  bytes of each block, with its window or without
+    done   how many blocks the prefix cache has
+    """
+
+    token_ids: Sequence[int]
+    salt: Salt | None
+    names: Sequence[bytes]
+    sizes: Sequence[int] = ()
+    done: int = 0
+    read: set[int] = field(default_factory=set)  # places
+
+
+class PrefixStore:
+    """The ``BlockStore`` of an engine, in a folder."""
+
+    def __init__(self, engine: Engine, folder: BlockFolder) -> None:
+        self._engine, self._folder, self._pid = ref(engine), folder, os.getpid()
+        self._sizes = part_bytes(engine)
+        self._file_names = folder.trim() or set()  # names of files that the folder has, or had
+        self._waiting: deque[_Unwritten] = deque()
+        self._waiting_bytes = 0
+        self._reading: _Reading | None = None
+        self._used: deque[tuple[Sequence[bytes], int]] = deque()  # names, and when
+        self._totals = Counter[str]()  # each name is counted by one thread alone
+        self._ask: Callable[[], Callable[[Callable[[], Any]], Any] | None] = lambda: None
+        self._lock, self._has_work = Lock(), False
+        self._thread: Thread | None = None
+        self._owner: Any = None  # while the thread writes, so that a dropped model is written too
+        self._is_full = False
+        atexit.register(_flush_at_exit, ref(self))
+
+    def name_of(self, parent: bytes, salt: str, token_ids: Sequence[int]) -> bytes:
+        """See ``BlockStore``."""
+        salt_bytes = salt.encode("utf-8", "surrogatepass")
+        digest = sha256(parent + len(salt_bytes).to_bytes(8, "little") + salt_bytes)
+        digest.update(np.asarray(token_ids, "<i8").tobytes())
+        return digest.digest()
+
+    # -- reading: on the engine's thread, between two steps --------------------------------------
+
+    def fetch(self, token_ids: Sequence[int], salt: Salt | None) -> bool:
+        """See ``BlockStore``."""
+        now = self._reading
+        if now is None or (now.token_ids, now.salt) != (token_ids, salt):
+            now = self._reading = self._find(token_ids, salt)
+        has_more = now is not None and self._read_some(now)
+        if not has_more:
+            self._end_reading()
+        return has_more
+
+    def _find(self, token_ids: Sequence[int], salt: Salt | None) -> _Reading | None:
+        """Find the longest beginning of a text that the folder can add to the cache's."""
+        engine = self._engine()
+        assert engine is not None
+        blocks = engine.blocks
+        block_ids = blocks.match(token_ids, salt)
+        usable = len(block_ids)
+        blocks.release(block_ids, blocks.num_out_of_window(usable * blocks.block))
+        names, published = blocks.names(token_ids, salt), blocks.num_known(token_ids, salt)
+        has = cache(self._folder.has)
+        further = takewhile(lambda name: has(name, BlockPart.KV), names[published:])
+        longest = published + sum(1 for _ in further)
+        for whole in range(longest, usable, -1):
+            outside = blocks.num_out_of_window(whole * blocks.block)
+            ids = token_ids[: whole * blocks.block]
+            first = blocks.num_stored(ids, outside, salt)
+            if blocks.states:
+                first = min(first, whole - 1)  # the last block is read again, with its state
+            needs = [(BlockPart.KV, first)]
+            needs += [(BlockPart.WINDOW, max(first, outside))] if blocks.windows else []
+            needs += [(BlockPart.STATE, whole - 1)] if blocks.states else []
+            if all(has(name, part) for part, start in needs for name in names[start:whole]):
+                kv, window = self._sizes[BlockPart.KV], self._sizes[BlockPart.WINDOW]
+                sizes = [kv if place < outside else kv + window for place in range(whole)]
+                return _Reading(token_ids, salt, names[:whole], sizes)
+        return None
+
+    def _read_some(self, now: _Reading) -> bool:
+        """Read a few blocks; return whether there are more."""
+        engine, before = self._engine(), now.done
+        assert engine is not None
+        ids = now.token_ids[: len(now.names) * engine.blocks.block]
+        nbytes = self._sizes[BlockPart.KV] + self._sizes[BlockPart.WINDOW]
+        max_blocks = max(_AT_ONCE // max(nbytes, 1), 1)
+
+        def read(place: int, memory: Sequence[Bytes]) -> None:
+            self._read_block(now.names[place], memory)
+            now.read.add(place)
+
+        try:
+            now.done = fill_blocks(engine, ids, now.sizes, max_blocks, read, salt=now.salt)
+        except _MissingError:  # another process removed it
+            return False
+        except FormatError as error:
+            self._totals["damaged"] += 1
+            _LOG.warning("%s: the text is computed instead", error)
+            return False
+        return before < now.done < len(now.names)
+
+    def _read_block(self, name: bytes, memory: Sequence[Bytes]) -> None:
+        """Read a block's parts: keys and values, then its window and state where memory is."""
+        kv, block = self._sizes[BlockPart.KV], memory[0]
+        parts = {BlockPart.KV: block[:kv]}
+        if len(block) > kv:
+            parts[BlockPart.WINDOW] = block[kv:]
+        if len(memory) > 1:
+            parts[BlockPart.STATE] = memory[1]
+        for part, into in parts.items():
+            file = self._folder.path(name, part).name
+            was_there = file in self._file_names
+            self._file_names.discard(file)  # if it is damaged or not there, it is written again
+            if not self._folder.read(name, part, into):
+                raise _MissingError
+            self._file_names |= {file} if was_there else set()
+            self._totals["read_bytes"] += into.nbytes
+
+    def _end_reading(self) -> None:
+        if (now := self._reading) and now.read:
+            engine = self._engine()
+            assert engine is not None
+            self._totals["hit_tokens"] += len(now.read) * engine.blocks.block
+            self._used.append((now.names, time_ns()))
+        self._reading = None
+
+    # -- what is to be written -------------------------------------------------------------------
+
+    def save(self, block_id: int) -> None:
+        """See ``BlockStore``."""
+        engine = self._engine()
+        if engine is None or self._in_child:
+            return
+        block = self._copy(engine, block_id)
+        if block is None:
+            return
+        with self._lock:
+            has_room = self._waiting_bytes + block.nbytes <= _MOST_WAITING
+            if has_room:
+                self._waiting.append(block)
+                self._waiting_bytes += block.nbytes
+        if has_room:
+            self._begin_writing()
+        else:
+            self._totals["missed_bytes"] += block.nbytes
+
+    def _copy(self, engine: Engine, block_id: int) -> _Unwritten | None:
+        """Copy the parts of a block that the folder is not known to have; None if it has all."""
+        node = engine.blocks.node(block_id)
+        if node is None:
+            return None
+        lacks = [part for part in self._parts(engine, block_id) if not self._knows(node, part)]
+        if not lacks:
+            return None
+        return _Unwritten(node.name, node.place, copy_parts(engine, block_id, lacks))
+
+    def _parts(self, engine: Engine, block_id: int) -> Iterable[BlockPart]:
+        """Yield the parts that a published block has in memory."""
+        blocks = engine.blocks
+        yield BlockPart.KV
+        if blocks.windows and blocks.windows.are_stored((block_id,)):
+            yield BlockPart.WINDOW
+        if blocks.states and blocks.states.is_whole(block_id):
+            yield BlockPart.STATE
+
+    def _knows(self, node: Node, part: BlockPart) -> bool:
+        return f"{node.name.hex()}.{part}" in self._file_names
+
+    def _take_unwritten(self) -> list[_Unwritten]:
+        """Copy a few blocks that are not written, if the engine is idle; call between steps."""
+        engine, batch, nbytes = self._engine(), list[_Unwritten](), 0
+        if engine is None or not engine.is_idle:
+            return []
+        for block_id, _ in engine.blocks.nodes():
+            if block := self._copy(engine, block_id):
+                batch.append(block)
+                nbytes += block.nbytes
+            if nbytes >= _AT_ONCE:
+                break
+        return batch
+
+    # -- writing: on a thread that ends when nothing is left to write ----------------------------
+
+    def serve(self, call: Callable[[Callable[[], Any]], Any]) -> None:
+        """See ``BlockStore``."""
+        self._ask = WeakMethod(call)
+
+    def rest(self) -> None:
+        """See ``BlockStore``."""
+        self._begin_writing()
+
+    @property
+    def _in_child(self) -> bool:
+        """Whether this process was forked, and has no thread to write: it only reads."""
+        return os.getpid() != self._pid
+
+    def _begin_writing(self) -> None:
+        if self._in_child:
+            return
+        with self._lock:
+            self._has_work, self._owner = True, self._ask()
+            if self._thread is None:
+                thread = Thread(target=self._write_all, name="cutaway cache", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the interpreter is ending, or there is no thread left
+                    return
+                self._thread = thread
+
+    def _write_all(self) -> None:
+        """Write until there is nothing to write."""
+        try:
+            while self._take_work():
+                self._write_rest(self._ask_owner)
+        except BaseException:
+            self._thread = None  # the next work has another thread
+            raise
+
+    def _take_work(self) -> bool:
+        """Return whether there is work; if not, the thread is about to end."""
+        with self._lock:
+            has_work, self._has_work = self._has_work, False
+            if not has_work:
+                self._thread = self._owner = None
+        return has_work
+
+    def _ask_owner(self) -> list[_Unwritten]:
+        call = self._ask()
+        try:
+            return call(self._take_unwritten) if call else []
+        except CutawayError:  # the owner is closed, or has given the engine to another
+            return []
+
+    def _write_rest(self, take: Callable[[], list[_Unwritten]]) -> None:
+        """Write what waits, then what ``take`` returns, until it returns nothing."""
+        now = time_ns()
+        while blocks := self._take_waiting() or take():
+            if not all(self._write(block, now) for block in blocks):
+                return
+            if (present := self._folder.trim()) is not None:
+                self._file_names &= present
+        while self._used:
+            names, used_ns = self._used.popleft()
+            for place, name in enumerate(names):
+                self._folder.touch(name, BlockPart, used_ns - place * 1000)
+
+    def _take_waiting(self) -> list[_Unwritten]:
+        """Take all that waits; what comes meanwhile has its room."""
+        with self._lock:
+            batch, self._waiting_bytes = [*self._waiting], 0
+            self._waiting.clear()
+        return batch
+
+    def _write(self, block: _Unwritten, now: int) -> bool:
+        """Write a block's parts; return False if the disk takes nothing more.
+
+        Later blocks of a text count as used earlier, so that they are removed before it is cut.
+        """
+        used_ns = now - block.place * 1000
+        for part, data in block.parts.items():
+            try:
+                if not self._folder.has(block.name, part):
+                    self._folder.write(block.name, part, data, used_ns)
+                    self._totals["written_bytes"] += data.nbytes
+            except CutawayError as error:
+                if not self._is_full:
+                    _LOG.warning("the prompt cache writes nothing for now: %s", error)
+                self._is_full = True
+                self._take_waiting()  # and drops it
+                return False
+            self._file_names.add(self._folder.path(block.name, part).name)
+        self._is_full = False
+        return True
+
+    def flush(self) -> None:
+        """See ``BlockStore``."""
+        if self._in_child:
+            return
+        self._join()
+        self._write_rest(self._take_unwritten)
+
+    def flush_at_exit(self) -> None:
+        """Write what the owner still gives, when Python ends before the model was closed."""
+        if not self._in_child:
+            self._join()
+            self._write_rest(self._ask_owner)
+
+    def _join(self) -> None:
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    # -- counts ----------------------------------------------------------------------------------
+
+    def counts(self) -> StoreCounts:
+        """See ``BlockStore``."""
+        folder = self._folder
+        age = (time_ns() - folder.oldest_ns) / 1e9 if folder.oldest_ns else 0.0
+        return StoreCounts(**self._totals, bytes=folder.nbytes, oldest_s=age)
+
+
+class _MissingError(Exception):
+    """The folder does not have a block that it had."""
+
+
+def _flush_at_exit(store: "ref[PrefixStore]") -> None:
+    if (living := store()) is not None:
+        living.flush_at_exit()

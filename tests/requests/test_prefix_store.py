@@ -1,0 +1,182 @@
+"""A prefix cache that is kept in a folder: an engine that finds it writes what it would compute."""
+
+from collections import deque
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cutaway.engine import RunParams, StopParams
+from cutaway.files.block_folder import BlockFolder, stored_files
+from cutaway.requests.prefix_store import PrefixStore
+from support.engine_mock import MockRequest, make_engine, read_written, run_to_end
+from support.mock_backend import narrow
+
+BLOCK, SIZE = 4, 1 << 30
+TEXTS = st.lists(st.sampled_from([*b"ab"]), min_size=1, max_size=40).map(tuple)
+LAYERS = {"window": st.sampled_from([0, 5, 9]), "has_state": st.booleans()}
+
+
+def make_stored(root, size=SIZE, **policy):
+    """Return an engine whose prefix cache is kept in a folder."""
+    engine = make_engine(narrow, block=BLOCK, **policy)
+    engine.use_store(PrefixStore(engine, BlockFolder(root, size, "mock", {"weights": "mock"})))
+    return engine
+
+
+def run_beside(requests, engine):
+    sequences = [request.add_to(engine) for request in requests]
+    events = run_to_end(engine)
+    return [read_written(sequence, events) for sequence in sequences]
+
+
+@given(
+    texts=st.lists(st.tuples(TEXTS, st.sampled_from([None, "a", "b"])), min_size=1, max_size=6),
+    kv_blocks=st.integers(16, 40), rows=st.integers(1, 20), **LAYERS,
+)  # fmt: skip
+def test_engines_that_share_a_folder_write_what_each_would_alone(texts, kv_blocks, rows, **layers):
+    """Blocks are evicted and read again, beside others, under salts, and by a later engine."""
+    requests = [
+        MockRequest(text, stops=StopParams(max_tokens=9), run=RunParams(cache_salt=salt))
+        for text, salt in texts
+    ]
+    alone = [request.run_on(make_engine(narrow, **layers)) for request in requests]
+    policy = {"kv_blocks": kv_blocks, "rows": rows, "max_num_seqs": min(rows, 8), **layers}
+    with TemporaryDirectory() as folder:
+        for _ in range(2):
+            engine = make_stored(Path(folder), **policy)
+            assert run_beside(requests, engine) == alone
+            engine.store.flush()
+            assert engine.store.counts().damaged == 0
+
+
+@given(
+    text=TEXTS.filter(lambda text: len(text) > 2 * BLOCK),
+    salt=st.sampled_from([None, "a"]),
+    **LAYERS,
+)
+def test_a_later_engine_reads_no_token_again_beyond_the_last_whole_block(text, salt, **layers):
+    run = RunParams(cache_salt=salt)
+    with TemporaryDirectory() as folder:
+        first = make_stored(Path(folder), **layers)
+        done = MockRequest(text, stops=StopParams(max_tokens=9), run=run).finish(first)
+        first.store.flush()
+        known = len(text) + len(done.token_ids) - 1  # the last token was drawn and not read
+        for prompt, cached in ((text, len(text) - 1), ((*text, *done.token_ids, 7), known)):
+            later = make_stored(Path(folder), **layers)
+            sequence = MockRequest(tuple(prompt), run=run).finish(later).sequence
+            assert sequence.num_cached_tokens == cached // BLOCK * BLOCK
+            assert later.store.counts().hit_tokens == sequence.num_cached_tokens
+        other = make_stored(Path(folder), **layers)
+        run = RunParams(cache_salt="another")
+        assert MockRequest(text, run=run).finish(other).sequence.num_cached_tokens == 0
+
+
+def test_what_memory_loses_while_texts_run_is_found_again(tmp_path):
+    """The engine is never idle in between, so that only evictions write."""
+    engine = make_stored(tmp_path, kv_blocks=20)
+    texts = [tuple(b"%c" % letter * 30) for letter in b"abcdef"]
+    waiting = deque(MockRequest(text).add_to(engine) for text in texts)
+    run_to_end(engine)
+    assert waiting
+    assert engine.blocks.evictions > 0
+    engine.store.flush()
+    again = MockRequest(texts[0]).finish(engine).sequence
+    assert again.num_cached_tokens == 28
+    assert engine.store.counts().hit_tokens > 0
+
+
+def test_a_folder_that_is_full_loses_what_was_not_used_for_the_longest_time(tmp_path):
+    texts = [tuple(b"%c" % letter * 40) for letter in b"abcdefgh"]
+    nbytes = {}
+    for text in texts[:2]:
+        engine = make_stored(tmp_path / str(text[0]))
+        MockRequest(text).run_on(engine)
+        engine.store.flush()
+        nbytes[text] = sum(file.nbytes for file in stored_files(tmp_path / str(text[0])))
+    size = 4 * max(nbytes.values())
+    root = tmp_path / "shared"
+    for text in [*texts[:3], texts[0], *texts[3:6]]:
+        engine = make_stored(root, size)
+        MockRequest(text).run_on(engine)
+        engine.store.flush()
+        assert sum(file.nbytes for file in stored_files(root)) <= size
+        assert engine.store.counts().bytes <= size
+    cached = {}
+    for text in (texts[5], texts[1]):
+        sequence = MockRequest(text).finish(make_stored(root, size)).sequence
+        cached[text] = sequence.num_cached_tokens
+    assert cached == {texts[5]: 36, texts[1]: 0}
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b[:20], "flip"])
+def test_a_damaged_block_is_dropped_and_computed(tmp_path, caplog, damage):
+    text = tuple(b"a" * 21)
+    engine = make_stored(tmp_path)
+    alone = MockRequest(text).run_on(engine)
+    engine.store.flush()
+    names = engine.blocks.names(text)
+    file = BlockFolder(tmp_path, SIZE, "mock", {"weights": "mock"}).path(names[2], "kv")
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if damage == "flip" else damage(data))
+    later = make_stored(tmp_path)
+    finished = MockRequest(text).finish(later)
+    assert finished.written == alone
+    assert finished.sequence.num_cached_tokens == 2 * BLOCK
+    assert later.store.counts().damaged == 1
+    [record] = caplog.records
+    assert "damaged, and was removed" in record.getMessage()
+    assert not file.exists()
+    later.store.flush()
+    assert file.read_bytes() == data[:8] + file.read_bytes()[8:48] + data[48:]
+
+
+def test_a_block_under_another_blocks_name_is_damaged(tmp_path):
+    engine = make_stored(tmp_path)
+    MockRequest(tuple(b"ab" * 9)).run_on(engine)
+    engine.store.flush()
+    folder = BlockFolder(tmp_path, SIZE, "mock", {"weights": "mock"})
+    first, second = (folder.path(name, "kv") for name in engine.blocks.names(b"ab" * 9)[:2])
+    second.write_bytes(first.read_bytes())
+    later = make_stored(tmp_path)
+    assert MockRequest(tuple(b"ab" * 9)).finish(later).sequence.num_cached_tokens == BLOCK
+    assert later.store.counts().damaged == 1
+
+
+def test_a_full_disk_is_one_line_and_no_failure(tmp_path, caplog, monkeypatch):
+    engine = make_stored(tmp_path)
+    folder = engine.store._folder
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", refuse)
+        for letter in b"abc":
+            MockRequest(tuple(bytes([letter]) * 20)).run_on(engine)
+            engine.store.flush()
+        assert list(stored_files(tmp_path)) == []
+        [record] = caplog.records
+        assert "No space left on device" in record.getMessage()
+    assert not any(path.name.endswith(".part") for path in folder.root.rglob("*"))
+    engine.store.flush()  # there is room again
+    later = make_stored(tmp_path)
+    assert MockRequest(tuple(b"a" * 20)).finish(later).sequence.num_cached_tokens == 16
+    assert len(caplog.records) == 1
+
+
+def test_two_engines_that_write_at_once_write_the_same(tmp_path):
+    engines = [make_stored(tmp_path) for _ in range(2)]
+    text = tuple(b"abc" * 12)
+    for engine in engines:
+        MockRequest(text).add_to(engine)
+    for _ in range(12):
+        for engine in engines:
+            engine.step()
+    for engine in engines:
+        engine.store.flush()
+    later = make_stored(tmp_path)
+    assert MockRequest(text).finish(later).sequence.num_cached_tokens == 32
+    assert later.store.counts().damaged == 0
