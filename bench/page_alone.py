@@ -5,7 +5,8 @@
 exports the page and opens it twice: with one thread, as any host serves it, and cross-origin
 isolated, with threads. Each writes 64 tokens, in turns with this engine. The figures are tokens a
 second, the time to the first token of a prompt of 64, the time to load the page from this machine,
-which should be idle otherwise, and the memory of the browser's process of the page (on Linux).
+which should be idle otherwise, and the memory of the browser's process of the page (on Linux), at
+the first visit and at the second, which finds the weights in the browser.
 
 --line    how long the page takes to load over a line of so many megabits a second, too, from a
           host that answers each request after 0.15 s and compresses nothing
@@ -21,18 +22,22 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
 from pathlib import Path
 from statistics import median
+from subprocess import PIPE, Popen
 from time import perf_counter, sleep
 from typing import Any
+
+from playwright.sync_api import sync_playwright
 
 from cutaway import LLM
 from cutaway.features.page.cores import page_cores
 from cutaway.features.page.folder import write_page_folder
-from page_frames import browser
+from page_frames import browser, find_chromium
 from script import parser_of
 
 TOKENS = 64
@@ -73,6 +78,7 @@ class Server(ThreadingHTTPServer):
 
     isolated = False
     rate: float | None = None
+    sent: set[str]  # names of files
     turn = threading.Lock()  # all answers share the line
 
 
@@ -83,6 +89,11 @@ class Host(SimpleHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing."""
+
+    def do_GET(self) -> None:
+        """Answer, and note the file."""
+        super().do_GET()
+        self.server.sent.add(Path(self.path).name)
 
     def end_headers(self) -> None:
         """Add the headers of an isolated page, if the server says so."""
@@ -106,10 +117,18 @@ class Host(SimpleHTTPRequestHandler):
 @contextmanager
 def hosted(folder: Path, *, isolated: bool = False, rate: float | None = None) -> Iterator[str]:
     """Serve the folder; yield the server's address."""
+    with serving(folder) as server:
+        server.isolated, server.rate = isolated, rate
+        yield f"http://127.0.0.1:{server.server_port}/"
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[Server]:
+    """Serve the folder; yield the server."""
     server = Server(("127.0.0.1", 0), partial(Host, directory=folder))
-    server.isolated, server.rate = isolated, rate
+    server.sent = set()
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
+    yield server
     server.shutdown()
 
 
@@ -134,6 +153,38 @@ def resident(chromium: Any) -> float:
     told = chromium.new_browser_cdp_session().send("SystemInfo.getProcessInfo")["processInfo"]
     pages = [Path(f"/proc/{one['id']}/status") for one in told if one["type"] == "renderer"]
     return max(int(page.read_text().split("VmRSS:")[1].split()[0]) / 1e3 for page in pages)
+
+
+READY = """async () => {
+  const { $state_api: api } = await import(document.querySelector("script[src]").src);
+  await api.whenReady();
+}"""
+
+
+def memory_of_visits(folder: Path) -> dict[str, float]:
+    """The megabytes of the page's process at the first visit and at the second.
+
+    The browser begins without Playwright, which attaches after the weights have come: to what is
+    attached earlier, the page's process keeps all that it fetches.
+    """
+    last, found = max(path.name for path in (folder / "model").glob("weights-*")), {}
+    with tempfile.TemporaryDirectory() as profile, serving(folder) as server:
+        address = f"http://127.0.0.1:{server.server_port}/"
+        for visit in ("first visit", "second visit"):
+            options = ["--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
+            process = Popen([find_chromium(), *options, address], stderr=PIPE, text=True)
+            assert process.stderr is not None
+            [debugging] = islice((line for line in process.stderr if "DevTools" in line), 1)
+            while last not in server.sent:
+                sleep(0.1)
+            with sync_playwright() as playwright:
+                chromium = playwright.chromium.connect_over_cdp(debugging.split()[-1])
+                [page] = chromium.contexts[0].pages
+                page.evaluate(READY)
+                found[visit] = resident(chromium)
+                chromium.new_browser_cdp_session().send("Browser.close")
+            process.wait()
+    return found
 
 
 class Native:
@@ -174,19 +225,20 @@ def main() -> None:
     parser.add_argument("--line", type=float, metavar="MBIT")
     parser.add_argument("--wllama", type=Path)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--cores", type=Path, help="compiled cores, in place of the package's")
     args = parser.parse_args()
     natives = {threads: Native(args.model, threads) for threads in (1, 2)}
     llm = natives[1].llm
     cut = llm.tokenizer.encode("The sky is wide and " * 40)[:TOKENS]
     prompt = llm.tokenizer.decode(cut)
-    with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
-        folder = Path(temporary) / "page"
-        write_page_folder(llm.model, folder, context=512, cores=page_cores())
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "page"
+        cores = args.cores or page_cores()
+        write_page_folder(llm.model, folder, context=512, cores=cores)
+        memory = memory_of_visits(folder)
+        chromium = stack.enter_context(browser())
         with hosted(folder) as plain, hosted(folder, isolated=True) as isolated:
-            pages = {
-                "page, one thread": Tab(chromium, plain, LOAD, RUN),
-            }
-            memory = resident(chromium)  # while no other page is open
+            pages = {"page, one thread": Tab(chromium, plain, LOAD, RUN)}
             pages["page, threads"] = Tab(chromium, isolated, LOAD, RUN)
             if args.wllama:
                 shutil.copytree(args.wllama / "esm", folder / "wllama")
@@ -199,7 +251,7 @@ def main() -> None:
             found: dict[str, Any] = measured(writers, prompt, args.rounds)
             for name, tab in pages.items():
                 found[name]["loading, s"] = tab.loaded
-            found["page, one thread"]["memory once loaded, MB"] = memory
+            found["page, one thread"] |= {f"memory, MB, {visit}": memory[visit] for visit in memory}
             if args.line:
                 with hosted(folder, rate=args.line * 1e6 / 8) as slow:
                     loaded = Tab(chromium, slow, LOAD, RUN).loaded

@@ -203,12 +203,18 @@ def browser(*flags: str) -> Iterator[Any]:
         sync_playwright = import_module("playwright.sync_api").sync_playwright
     except ImportError:
         raise SystemExit("page_frames.py needs Playwright: pip install playwright") from None
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if not path:
-        raise SystemExit("no Chromium was found: name its program in CHROMIUM")
+    path = find_chromium()
     with sync_playwright() as playwright:
         # Without a sandbox, to run as root in a container; Chromium opens only our own page.
         yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox", *flags])
+
+
+def find_chromium() -> str:
+    """The browser's program."""
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if not path:
+        raise SystemExit("no Chromium was found: name its program in CHROMIUM")
+    return path
 
 
 def measure(asked: Namespace, folder: Path) -> dict[str, Any]:
