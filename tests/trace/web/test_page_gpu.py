@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import takewhile
 from urllib.parse import urlencode
 
 import pytest
@@ -11,6 +12,7 @@ from cutaway.cli.main import main
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import document, write_page_folder
+from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.trace import Trace
 from cutaway.trace.web.bundle import ALONE, page_files
 from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, RUNS, Page, serve_folder, wait_for_model
@@ -19,7 +21,13 @@ from support.wasm import NEEDS, cores
 
 pytest.importorskip("ziglang", reason=NEEDS)
 OPTIONS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
-CHECKED = "Your GPU computes (google swiftshader): the same bits as a processor"
+GPU = "google swiftshader"
+CHECKED = f"Your GPU computes ({GPU}): the same bits as a processor, checked on this device."
+DECLINED = (
+    f"Your processor computes, not your GPU: what the browser offers as a GPU ({GPU}) is a program "
+    "on the processor, slower than WebAssembly."
+)
+ANYWAY = "Use the GPU all the same"
 MINUTE = 60_000  # in ms: software drivers compile slowly
 PROMPTS = ("The sky is", "Once upon a time", "Mr. Darcy")
 HOW = {"max_tokens": 10, "temperature": 0.9, "ignore_eos": True}
@@ -30,13 +38,14 @@ TEMPLATE = (
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 WATCHED = """
-self.asked = [];
-self.devices = [];
-self.posted = 0;
-const { requestDevice } = GPUAdapter.prototype;
-GPUAdapter.prototype.requestDevice = async function (how) {
-  self.asked.push(how);
-  const device = await requestDevice.call(this, how), post = self.postMessage;
+Object.assign(self, { asked: [], devices: [], posted: 0 });
+{
+  const { requestDevice } = GPUAdapter.prototype, post = self.postMessage;
+  let device;
+  GPUAdapter.prototype.requestDevice = async function (how) {
+    self.asked.push(how);
+    return (device = await requestDevice.call(this, how));
+  };
   self.postMessage = (message) => {
     self.posted += 1;
     if (message.device) self.devices.push(message.device);
@@ -44,8 +53,7 @@ GPUAdapter.prototype.requestDevice = async function (how) {
     if (isStep && --self.stepsLeft === 0) device.destroy();
     post.call(self, message);
   };
-  return device;
-};
+}
 """
 """Put before the worker's script: it notes what is asked of the GPU and what is said of it, and the
 device is lost after the last of `stepsLeft` tokens."""
@@ -70,12 +78,24 @@ def open_ready(context, url):
     return page
 
 
+def use_gpu(page):
+    """Let the GPU compute that was declined or lost, checked with all texts."""
+    for name in (ANYWAY, "Check again"):
+        page.tab.get_by_role("button", name=name).click()
+        page.tab.locator("device-line [aria-busy=false]").get_by_text("Your GPU computes").wait_for(
+            timeout=10 * MINUTE
+        )
+        page.tab.get_by_role("button", name="Check again").wait_for(timeout=10 * MINUTE)
+    wait_for_line(page, CHECKED)
+
+
 @pytest.fixture
 def open_gpu(gpu_context):
     opened = []
 
     def open_one(url):
         opened.append(open_ready(gpu_context, url))
+        use_gpu(opened[-1])
         return opened[-1]
 
     yield open_one
@@ -117,13 +137,19 @@ def watched(folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def page(gpu_context, watched):
-    """One page for the tests that follow, each with runs of its own: to be ready takes a minute."""
+def only_page(gpu_context, watched):
     address = urlencode({"kind": "completion", "seed": 3, "settings": json.dumps(HOW)})
     page = open_ready(gpu_context, f"{watched}#{address}")
-    wait_for_line(page, CHECKED)
     yield page
     page.close()
+
+
+@pytest.fixture
+def page(only_page):
+    """One page for all tests, each with runs of its own, on the GPU: to be ready takes a minute."""
+    if only_page.tab.get_by_role("button", name=ANYWAY).is_visible():
+        use_gpu(only_page)
+    return only_page
 
 
 def wait_for_line(page, words):
@@ -135,23 +161,40 @@ def replay(trace_file, path, capsys):
     assert "no bit differs" in capsys.readouterr().out
 
 
+def test_a_program_of_the_processor_is_declined_and_nothing_fetched_for_it(
+    gpu_context, hosted, folder, alone
+):
+    context = gpu_context.browser.new_context()  # in which no reader has chosen
+    page = open_ready(context, hosted(folder))
+    wait_for_line(page, DECLINED)
+    asked = [{"prompt": "ab a", "settings": HOW, "seed": "3"}]
+    assert page.tab.evaluate(RUNS, asked) == [alone.generate("ab a", seed=3, **HOW).fingerprint]
+    names = {url.rsplit("/")[-1] for url in page.requests}
+    assert not names & {"gpu.json", "gpu.bin", "probe.json", "probe.bin"}
+    page.close()
+    context.close()
+
+
 def test_it_asks_for_no_more_than_every_browser_has_and_says_what_it_takes(page, folder):
     asked, told = page.tab.workers[0].evaluate("() => [self.asked, self.devices]")
-    [how] = asked
+    how = asked[0]
     assert how.keys() == {"requiredLimits"}
     assert all(how["requiredLimits"][name] <= most for name, most in DEFAULT_LIMITS.items())
     assert how["requiredLimits"].keys() == DEFAULT_LIMITS.keys()
     document = json.loads((folder / "model/gpu.json").read_text())
     kernels, texts = len(document["pipelines"]), len(document["texts_to_check"])
-    *stages, ready = told
+    declined, *stages = takewhile(lambda device: "stage" in device or device["gpu"] is None, told)
     assert {one["memory"] for one in stages} == {sum(size for size, *_ in document["buffers"])}
+    compiled, checked = (
+        [text for one in stages if (text := one["stage"]).endswith(ending)]
+        for ending in ("compiled", "in about 10 s")
+    )
     assert [one["stage"] for one in stages] == [
-        "its arithmetic is being checked",
-        *(f"{i + 1} of {kernels} kernels are compiled" for i in range(kernels)),
-        "the model is being copied",
-        *(f"{i} of {texts} texts had the bits of a processor" for i in range(texts)),
-    ]
-    assert "stage" not in ready
+        "its arithmetic is being checked", *compiled, "the model is being copied", *checked,
+    ]  # fmt: skip
+    assert compiled == [f"{i + 1} of {kernels} kernels are compiled" for i in range(kernels)]
+    assert checked[0] == f"0 of {texts} texts had the bits of a processor, in about 10 s"
+    assert (declined["isDeclined"], told[-1]) == (True, {"gpu": GPU})
 
 
 def test_texts_and_branches_are_those_of_the_processor(page, path, alone, tmp_path, capsys):
@@ -213,17 +256,31 @@ def test_practice_is_open_and_the_gpu_can_be_checked_again(page):
     page.tab.get_by_role("tab", name="Practice", exact=True).click()
     page.tab.locator("practice-lesson").get_by_role("button", name="Exercise 1,").wait_for()
     page.tab.get_by_role("button", name="Check again").click()
+    wait_for_line(page, "checking the GPU")
     wait_for_line(page, CHECKED)
 
 
+def test_a_reader_chooses_the_processor(page, alone, tmp_path):
+    page.tab.get_by_role("button", name="Use the processor").click()
+    wait_for_line(page, "Your processor computes, not your GPU: you chose it.")
+    page.write("ab a")
+    trace = page.download_run(tmp_path / "page.jsonl")
+    here = alone.generate("ab a", seed=3, **HOW).fingerprint
+    assert (trace.head.tier[:4], trace.end.fingerprint) == ("wasm", here)
+
+
 def test_a_second_visit_fetches_no_weights_and_checks_one_text(page, gpu_context, watched):
+    """The browser keeps the weights, the reader's choice, and which texts were checked."""
+
     def fetched(visit):
         return [url for url in visit.requests if "/weights-" in url]
 
     second = open_ready(gpu_context, watched)
     wait_for_line(second, CHECKED)
     stages = second.tab.workers[0].evaluate("() => self.devices.map(({ stage }) => stage)")
-    assert stages[-2:] == ["0 of 1 texts had the bits of a processor", None]
+    assert [stage for stage in stages if stage and "texts" in stage] == [
+        "0 of 5 texts had the bits of a processor, in about 10 s"
+    ]
     assert (len(fetched(page)), fetched(second)) == (1, [])
     second.close()
 
@@ -242,16 +299,20 @@ def test_the_processor_goes_on_where_the_gpu_is_lost_amid_a_text(page, alone, tm
     on_gpu = count_messages(page)
     page.tab.workers[0].evaluate("() => void (self.stepsLeft = 4)")
     page.write("ab a")
-    wait_for_line(page, "Your processor computes, not your GPU: the GPU google swiftshader was")
+    wait_for_line(page, f"Your processor computes, not your GPU: the GPU {GPU} was")
     assert page.download_run(tmp_path / "lost.jsonl").end.fingerprint == here
     assert count_messages(page) == on_gpu == HOW["max_tokens"] + 3  # the head, the end, and "done"
     again = page.download_run(tmp_path / "again.jsonl")
     assert (again.head.tier[:4], again.end.fingerprint) == ("wasm", here)
+    use_gpu(page)
+    page.write("ab a")
+    again = page.download_run(tmp_path / "back.jsonl")
+    assert (again.head.tier[:6], again.end.fingerprint) == ("webgpu", here)
 
 
 @pytest.mark.slow
 def test_other_bits_are_refused_and_the_processor_computes(
-    open_gpu, hosted, folder, alone, tmp_path
+    gpu_context, hosted, folder, alone, tmp_path
 ):
     """What a driver may do: a kernel whose products are a bit off."""
     shutil.copytree(folder, tmp_path / "wrong")
@@ -261,10 +322,12 @@ def test_other_bits_are_refused_and_the_processor_computes(
     path.write_text(text.replace("var y = sum;", "var y = sum * 1.0000001;"), "utf-8")
     index = document(tmp_path / "wrong", page_files(ALONE))  # with the file's new hash
     (tmp_path / "wrong/index.html").write_text(index, "utf-8")
-    page = open_gpu(hosted(tmp_path / "wrong"))
+    page = open_ready(gpu_context, hosted(tmp_path / "wrong"))
+    page.tab.get_by_role("button", name=ANYWAY).click()
     wait_for_line(page, "not your GPU: it computes other bits than the CPU in a text of 1")
     asked = [{"prompt": "ab a", "settings": HOW, "seed": "3"}]
     assert page.tab.evaluate(RUNS, asked) == [alone.generate("ab a", seed=3, **HOW).fingerprint]
+    page.close()
 
 
 def check_seeds(page, llm, seeds, **settings):
@@ -284,6 +347,24 @@ def check_seeds(page, llm, seeds, **settings):
 @pytest.mark.slow
 def test_texts_of_toy_writer(open_gpu, hosted, toy_folder, toy_alone):
     check_seeds(open_gpu(hosted(toy_folder)), toy_alone, 10, max_tokens=6)
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_texts_of_layers_of_smollm2(open_gpu, hosted, smollm2_path, tmp_path):
+    """SmolLM2's sizes, but 2 of its 30 layers: software takes half a minute for a token."""
+    model = LoadedModel(smollm2_path, Setup(), weights=False)
+    with model.open_file() as file:
+        file.metadata = {**file.metadata, "llama.block_count": 2}
+        file.tensors = {
+            name: tensor for name, tensor in file.tensors.items()
+            if name.startswith(("blk.0.", "blk.1.")) or not name.startswith("blk.")
+        }  # fmt: skip
+        write_gguf(tmp_path / "layers.gguf", file)
+    with LLM(tmp_path / "layers.gguf", threads=1, context=128, progress=False) as llm:
+        write_page_folder(llm.model, tmp_path / "page", context=128, cores=cores())
+        page = open_gpu(hosted(tmp_path / "page"))
+        check_seeds(page, llm, 10, max_tokens=4, ignore_eos=True)
 
 
 @pytest.mark.slow

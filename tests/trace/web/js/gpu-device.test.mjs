@@ -1,9 +1,10 @@
 // What a page asks of a GPU: no more than every browser has, unless the model's buffers are larger.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { findAdapter, openDevice } from "../../../../src/cutaway/trace/web/js/local/gpu/device.js";
+import { Declined, findAdapter, openDevice } from "../../../../src/cutaway/trace/web/js/local/gpu/device.js";
 
 const MB = 2 ** 20;
+const browse = (navigator) => Object.defineProperty(globalThis, "navigator", { value: navigator, configurable: true });
 
 /** An adapter with these limits, which notes what is asked of it. */
 function adapterOf(binding, buffer) {
@@ -34,9 +35,15 @@ test("a larger buffer than the device's is refused in a sentence, before a devic
 });
 
 test("a browser without WebGPU, and one without a GPU, say so", async () => {
-  const browse = (navigator) => Object.defineProperty(globalThis, "navigator", { value: navigator, configurable: true });
   browse({});
-  await assert.rejects(findAdapter(), /this browser has no WebGPU/);
+  await assert.rejects(findAdapter(true), /this browser has no WebGPU/);
   browse({ gpu: { requestAdapter: async () => null } });
-  await assert.rejects(findAdapter(), /the browser finds no GPU/);
+  await assert.rejects(findAdapter(true), /the browser finds no GPU/);
+});
+
+test("a program of the processor is declined, unless the reader insists", async () => {
+  const adapter = { info: { vendor: "google", architecture: "swiftshader", isFallbackAdapter: true } };
+  browse({ gpu: { requestAdapter: async () => adapter } });
+  await assert.rejects(findAdapter(true), (error) => error instanceof Declined && /[(]google swiftshader[)] is a program on the processor/.test(error.message));
+  assert.equal(await findAdapter(false), adapter);
 });

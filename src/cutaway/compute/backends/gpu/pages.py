@@ -26,6 +26,7 @@ from cutaway.compute.backends.gpu.record import (
     probe_recording,
 )
 from cutaway.compute.backends.gpu.run import CHUNK, STEP_FIELDS, DeviceRunner
+from cutaway.compute.backends.gpu.shaders import FEW_ROWS
 from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.backends.layout import DRAFT_STATES, KV_BLOCK
 from cutaway.compute.calls import plain
@@ -98,7 +99,8 @@ def record_program(packing: Packing, context: int, binding: int = BINDING) -> Re
     floats      the buffer of tensors; output: the first byte of the logits, and how many they have
     rotations   what makes cosines and sines
     tiles       for each list of tiles, the most rows of a tile
-    rows        the most rows of a step; split_rows: the most for which attention is split
+    rows        the most rows of a step; split_rows: the most for which attention is split;
+                few_rows: the most for which kernels of few rows run
     blocks      how many KV blocks there are; block: their tokens; chunk: those of a chunk
     window      how far layers with a window see, 0 if none has one; has_states: of recurrent layers
     texts_to_check  token ids, and the SHA-256 of the logits after the last one
@@ -127,7 +129,8 @@ def record_program(packing: Packing, context: int, binding: int = BINDING) -> Re
             for r, _ in program.rotations.values()
         ],
         tiles=program.tiles, rows=ROWS, blocks=blocks, block=KV_BLOCK, chunk=CHUNK,
-        split_rows=SPLIT_ROWS, window=memory.window if memory.windows.records.strides else 0,
+        split_rows=SPLIT_ROWS, few_rows=FEW_ROWS[-1],
+        window=memory.window if memory.windows.records.strides else 0,
         has_states=memory.has_states,
         texts_to_check=[*_checks(packing, context)],
     )  # fmt: skip

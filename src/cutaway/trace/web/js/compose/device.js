@@ -6,7 +6,7 @@
 
 import { button, el, setText } from "../parts/dom.js";
 import { View } from "../parts/view.js";
-import { checkDevice } from "../state/api.js";
+import { checkDevice, useGpu, useProcessor } from "../state/api.js";
 import { sentence } from "../state/session.js";
 
 const MB = 1e6;
@@ -14,24 +14,28 @@ const MB = 1e6;
 class DeviceLine extends View {
   line = el("span", { role: "status" });
   again = button("Check again", () => this.check(), { class: "link", title: "compute the texts again whose logits Python recorded" });
+  anyway = button("Use the GPU all the same", () => void useGpu(), { class: "link", title: "make it ready, however long it takes, now and at later visits" });
+  processor = button("Use the processor", () => void useProcessor(), { class: "link", title: "the same texts, from WebAssembly" });
   isChecking = false;
 
   build() {
-    this.append(el("p", { class: "faint" }, this.line, " ", this.again));
+    this.append(el("p", { class: "faint" }, this.line, " ", this.again, " ", this.processor, this.anyway));
   }
 
   draw() {
     const { device } = this.store.state;
     this.hidden = device === null;
     if (device === null) return;
-    const { gpu, reason, refusal, stage, memory } = device;
+    const { gpu, reason, isDeclined, refusal, stage, memory } = device;
     this.line.ariaBusy = String(device.stage !== undefined); // a screen reader hears the end, not each kernel
     setText(this.line, this.isChecking ? `checking the GPU (${gpu}) …`
       : gpu === null ? `Your processor computes, not your GPU: ${reason}.`
         : stage ? `Your GPU (${gpu}) is made ready, with ${((memory ?? 0) / MB).toFixed(1)} MB of its memory: ${stage}.`
         : refusal ? `Your GPU (${gpu}) failed a check: ${refusal}.`
-          : `Your GPU computes (${gpu}): the same bits as a processor, checked on this device.`);
+          : `Your GPU computes (${gpu}): the same bits as a processor, checked on this device${limitsOf(device)}.`);
     this.again.hidden = gpu === null || stage !== undefined || this.isChecking;
+    this.processor.hidden = this.again.hidden;
+    this.anyway.hidden = !isDeclined;
   }
 
   async check() {
@@ -42,6 +46,13 @@ class DeviceLine extends View {
     const { device } = this.store.state; // the processor, if the GPU failed
     if (device) this.store.set({ device: device.gpu === null ? device : { ...device, refusal } });
   }
+}
+
+/** @param {import("../state/api.js").Device} device @returns {string} what it does not compute, as there was no time to check it */
+function limitsOf({ unchecked, rows, longest }) {
+  if (!unchecked) return "";
+  return `, but for want of time not with all texts, ${unchecked} of which are left: so it reads at most ${rows} tokens at a time, `
+    + `and your processor goes on with texts of more than ${longest}`;
 }
 
 customElements.define("device-line", DeviceLine);

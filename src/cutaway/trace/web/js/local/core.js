@@ -42,7 +42,7 @@ const STATUS = ["", "the logits are not finite", "a stage carries the logits bey
 
 const [TEXT, TAP, HEAD] = [0, 1, 2]; // plans
 export const KV_BLOCK = 32; // tokens
-const MOST_BYTES = 2 ** 32; // bytes that 32 bits can name
+export const MOST_BYTES = 2 ** 32; // bytes that 32 bits can name
 const NO_MEMORY = "the browser has not enough memory for this model: close other tabs, or open it where there is a GPU";
 
 export class Core {

@@ -45,7 +45,7 @@ export class Loop {
     this.tokenizer = tokenizer;
     this.about = about;
     this.context = context;
-    /** @type {(reason: string) => Promise<void>} put a reader of the core in the place of the GPU's */
+    /** @type {(reason: string, isDeclined?: boolean) => Promise<void>} put a reader of the core in the place of the GPU's */
     this.fallBack = () => Promise.reject(new Error("there is nothing else to compute with"));
   }
 
@@ -58,7 +58,7 @@ export class Loop {
       return await this.reader.read(ids, signal);
     } catch (error) {
       if (!(error instanceof GpuError)) throw error;
-      await this.fallBack(error.message);
+      await this.fallBack(error.message, true);
       return this.reader.read(ids, signal);
     }
   }

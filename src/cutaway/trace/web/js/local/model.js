@@ -14,6 +14,8 @@ import { answerPractice } from "./practice.js";
  * @typedef {{weights: number, files: import("./files.js").Part[]}} Files
  */
 
+const CHOICE = "cutaway-device", GPU = "gpu"; // in the browser's storage
+
 export class LocalModel {
   /**
    * @param {string} address of its folder @param {Files} files in it
@@ -43,7 +45,7 @@ export class LocalModel {
         reject(new ApiError(`the script of the model does not run (${message || "it cannot be fetched"}): export the page again`, 0));
     });
     this.ready.catch(() => {}); // who waits for it is told
-    this.worker.postMessage({ load: address, files });
+    this.worker.postMessage({ load: address, files, insists: localStorage.getItem(CHOICE) === GPU });
   }
 
   /** What the page shows does not wait for the weights; what it asks does. */
@@ -87,6 +89,18 @@ export class LocalModel {
   watchDevice(listener) {
     this.listener = listener;
     if (this.device) listener(this.device);
+  }
+
+  /** Let the GPU compute that was declined, however long it takes to be ready, now and at later visits. */
+  async useGpu() {
+    for await (const answer of this.messages({ useGpu: true })) if (answer.done) break;
+    if (this.device?.gpu) localStorage.setItem(CHOICE, GPU);
+  }
+
+  /** Let the processor compute; a later visit chooses anew. */
+  async useProcessor() {
+    localStorage.removeItem(CHOICE);
+    for await (const answer of this.messages({ useProcessor: true })) if (answer.done) return;
   }
 
   /** Compute the texts again that check the GPU; an error says what differs. */

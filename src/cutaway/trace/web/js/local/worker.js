@@ -1,12 +1,13 @@
 /**
  * The thread that computes: it loads a page's model, and answers with the records of texts, one token at a time.
  *
- * Knows messages: {load, files}, {ask: number, …}, {stop: number}. Knows no document.
+ * Knows messages: {load, files, insists}, {ask: number, …}, {stop: number}. Knows no document.
  */
 
-import { Core } from "./core.js";
+import { Core, MOST_BYTES } from "./core.js";
 import { compileCore, createMemory, start } from "./cores.js";
 import { Folder } from "./files.js";
+import { Declined } from "./gpu/device.js";
 import { GpuModel } from "./gpu/model.js";
 import { computeInside } from "./inside.js";
 import { Loop } from "./loop.js";
@@ -14,9 +15,13 @@ import { Reader } from "./reader.js";
 import { Tokenizer } from "./tokenizer.js";
 
 /**
- * inside: a loop whose texts the core computes, in whose tensors one can look
- * @typedef {{loop: Loop, inside: () => Promise<Loop>, anatomy: import("./inside.js").Anatomy | null, gpu: GpuModel | null}} Model
+ * gpu: null where the core computes; useGpu: let the GPU compute, if it can; inside: a loop whose texts the core computes, in whose
+ * tensors one can look
+ * @typedef {{loop: Loop, gpu: GpuModel | null, useGpu: (patience: import("./gpu/model.js").Patience) => Promise<void>,
+ *   inside: () => Promise<Loop>, anatomy: import("./inside.js").Anatomy | null}} Model
  */
+
+const CHECK_SECONDS = 10;
 
 /** @type {Promise<Model> | null} */
 let loading = null;
@@ -25,8 +30,11 @@ const running = new Map();
 /** There are the keys and values of one text: each request waits for the one before it. */
 let before = Promise.resolve();
 
-/** @param {string} address @param {import("./model.js").Files} files @returns {Promise<Model>} */
-async function load(address, { files, weights: size }) {
+/**
+ * @param {string} address @param {import("./model.js").Files} files @param {boolean} insists whether the reader chose the GPU, slow or not
+ * @returns {Promise<Model>}
+ */
+async function load(address, { files, weights: size }, insists) {
   const folder = new Folder(address, files, (...progress) => postMessage({ progress }));
   folder.expect(size);
   const [model, plan, vocabulary, anatomy] = await Promise.all(["model", "plan", "tokenizer", "inside"].map((name) => folder.json(`${name}.json`)));
@@ -46,17 +54,25 @@ async function load(address, { files, weights: size }) {
       building = null; // the next request may succeed
       throw error;
     }));
-  const gpu = await openGpu(folder, model, core, parts);
-  if (!gpu) return { loop: await onCore(), inside: onCore, anatomy, gpu };
-  const { hasStates, rows } = gpu;
-  const reader = new Reader({ run: async (tokens, first) => core.receive(await gpu.run(tokens, first)), hasStates, rows });
-  const loop = new Loop(core, reader, tokenizer, model, { backend: "gpu", tier: gpu.tier, threads: 1 }, plan.context);
-  loop.fallBack = async (reason) => {
-    ({ reader: loop.reader, computed: loop.computed } = await onCore());
-    gpu.close();
-    postMessage({ device: { gpu: null, reason } });
+  const loop = new Loop(core, new Reader(core), tokenizer, model, {}, plan.context);
+  const computeOnCore = async () => void ({ reader: loop.reader, computed: loop.computed } = await onCore());
+  /** @type {Model} */
+  const loaded = { loop, inside: onCore, anatomy, gpu: null, useGpu: async (patience) => {
+    const gpu = loaded.gpu ??= await openGpu(folder, model, core, parts, patience);
+    if (!gpu) return;
+    const run = async (/** @type {number[]} */ tokens, /** @type {number} */ first) => core.receive(await gpu.run(tokens, first));
+    loop.reader = new Reader({ run, hasStates: gpu.hasStates, get rows() { return gpu.rows; } });
+    loop.computed = { backend: "gpu", tier: gpu.tier, threads: 1 };
+  } };
+  loop.fallBack = async (reason, isDeclined = false) => {
+    await computeOnCore();
+    loaded.gpu?.close();
+    loaded.gpu = null;
+    postMessage({ device: { gpu: null, reason, isDeclined } });
   };
-  return { loop, inside: onCore, anatomy, gpu };
+  await loaded.useGpu({ declines: !insists && plan.bytes < MOST_BYTES, seconds: CHECK_SECONDS });
+  if (!loaded.gpu) await computeOnCore();
+  return loaded;
 }
 
 /**
@@ -72,9 +88,10 @@ async function build(core, plan, parts, compiled) {
 
 /**
  * @param {Folder} folder @param {any} model @param {Core} core that has the cosines
- * @param {import("./gpu/model.js").EachPart} parts @returns {Promise<GpuModel | null>} null: the core computes
+ * @param {import("./gpu/model.js").EachPart} parts @param {import("./gpu/model.js").Patience} patience
+ * @returns {Promise<GpuModel | null>} null: the core computes
  */
-async function openGpu(folder, model, core, parts) {
+async function openGpu(folder, model, core, parts, patience) {
   try {
     if (!model.gpu) throw new Error("the model was exported without what a GPU needs");
     const fetchFiles = async () => {
@@ -82,14 +99,18 @@ async function openGpu(folder, model, core, parts) {
         [folder.json("gpu.json"), folder.json("probe.json"), folder.bytes("gpu.bin"), folder.bytes("probe.bin")]);
       return { program, probe, data, probeData };
     };
-    const gpu = await GpuModel.open(fetchFiles, parts, (rotations) => core.angles(rotations), (device) => postMessage({ device }));
-    postMessage({ device: { gpu: gpu.name } });
+    const gpu = await GpuModel.open(fetchFiles, parts, (rotations) => core.angles(rotations), patience, (device) => postMessage({ device }));
+    tellOfGpu(gpu);
     return gpu;
   } catch (error) {
-    postMessage({ device: { gpu: null, reason: /** @type {Error} */ (error).message } });
+    postMessage({ device: { gpu: null, reason: /** @type {Error} */ (error).message, isDeclined: error instanceof Declined } });
     return null;
   }
 }
+
+/** @param {GpuModel} gpu that computes */
+const tellOfGpu = ({ name, checked, texts, rows, longest }) =>
+  postMessage({ device: { gpu: name, ...(checked < texts ? { unchecked: texts - checked, rows, longest } : {}) } });
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */
 async function write(loop, id, text, signal) {
@@ -101,10 +122,18 @@ async function write(loop, id, text, signal) {
  * @param {Model} model @param {any} question @param {number} id @param {AbortSignal} signal
  * @returns {Promise<void>} once it is answered
  */
-async function answer({ loop, inside, anatomy, gpu }, question, id, signal) {
+async function answer({ loop, inside, anatomy, gpu, useGpu }, question, id, signal) {
+  if (question.useGpu) {
+    await useGpu({ declines: false, seconds: CHECK_SECONDS });
+    return postMessage({ id, done: true });
+  }
+  if (question.useProcessor) {
+    await loop.fallBack("you chose it", true);
+    return postMessage({ id, done: true });
+  }
   if (question.check) {
     loop.reader.cachedIds = []; // the texts overwrite the keys and values
-    await gpu?.check().catch(async (error) => {
+    await gpu?.checkAll().then(() => tellOfGpu(gpu), async (error) => {
       await loop.fallBack(error.message);
       throw error;
     });
@@ -116,7 +145,7 @@ async function answer({ loop, inside, anatomy, gpu }, question, id, signal) {
 
 onmessage = async ({ data }) => {
   if (data.stop !== undefined) return running.get(data.stop)?.abort();
-  if (data.load !== undefined) loading ??= load(data.load, data.files);
+  if (data.load !== undefined) loading ??= load(data.load, data.files, data.insists);
   const id = data.ask;
   try {
     if (!loading) return;

@@ -41,11 +41,14 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
  *   tokenize: (text: string, special: boolean) => Promise<{ids: number[], names: string[]}>,
  *   records: (request: Request, signal: AbortSignal) => AsyncGenerator<any[], void, void>,
  *   ask: (path: string, body?: object, signal?: AbortSignal) => Promise<Response>,
- *   watchDevice: (listener: (device: Device) => void) => void, checkDevice: () => Promise<void>}} Local
+ *   watchDevice: (listener: (device: Device) => void) => void, checkDevice: () => Promise<void>,
+ *   useGpu: () => Promise<void>, useProcessor: () => Promise<void>}} Local
  *
- * The GPU that computes; null: the processor does, and why; refusal: why a later check failed. Before it computes: how far it is,
- * and how many bytes of its memory the model takes.
- * @typedef {{gpu: string | null, reason?: string, refusal?: string | undefined, stage?: string, memory?: number}} Device
+ * The GPU that computes; null: the processor does, why, and whether the GPU is only declined since it is slow; refusal: why a later
+ * check failed. Before it computes: how far it is, and how many bytes of its memory the model takes. Where there was no time for some
+ * of the texts that check it: how many, and the most tokens that it reads at a time, and in a text.
+ * @typedef {{gpu: string | null, reason?: string, isDeclined?: boolean, refusal?: string | undefined, stage?: string, memory?: number,
+ *   unchecked?: number, rows?: number, longest?: number}} Device
  */
 
 /** @type {Local | null} */
@@ -59,6 +62,12 @@ export const whenReady = async () => local?.ready;
 
 /** @param {(device: Device) => void} listener called where the page runs its own model, and when its device changes */
 export const watchDevice = (listener) => local?.watchDevice(listener);
+
+/** Let the GPU compute that was declined, however long it takes to be ready, now and at later visits. */
+export const useGpu = async () => local?.useGpu();
+
+/** Let the processor compute; a later visit chooses anew. */
+export const useProcessor = async () => local?.useProcessor();
 
 /** Compute the texts again that check the GPU; an error says what differs. */
 export const checkDevice = async () => local?.checkDevice();

@@ -1,5 +1,6 @@
 /**
- * The reader's GPU: opened, described, and noted once it has computed a model's texts with the right bits.
+ * The reader's GPU: opened, described, declined where the processor is faster, and noted once it has computed a model's texts
+ * with the right bits.
  *
  * Knows what WebGPU and the browser say; not what is computed.
  */
@@ -8,11 +9,20 @@ const CACHE = "cutaway-gpu";
 
 /** @typedef {{device: GPUDevice, name: string}} OpenDevice */
 
-/** @returns {Promise<GPUAdapter>} the browser's; an error says why it has none, before anything is fetched for it */
-export async function findAdapter() {
+/** A GPU that could compute, but slower than the processor: a reader may use it all the same. */
+export class Declined extends Error {}
+
+/**
+ * @param {boolean} declines whether a program of the processor that stands in for a GPU is declined
+ * @returns {Promise<GPUAdapter>} the browser's; an error says why it has none, before anything is fetched for it
+ */
+export async function findAdapter(declines) {
   if (!navigator.gpu) throw new Error("this browser has no WebGPU, or not at an address without https");
   const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
   if (!adapter) throw new Error("the browser finds no GPU");
+  if (declines && adapter.info?.isFallbackAdapter) {
+    throw new Declined(`what the browser offers as a GPU (${nameOf(adapter.info)}) is a program on the processor, slower than WebAssembly`);
+  }
   return adapter;
 }
 
@@ -33,18 +43,26 @@ function nameOf({ vendor, architecture, device, description }) {
 }
 
 /**
- * Whether this model's texts had the right bits on this device in this browser before.
- * @param {string} key
+ * @template T
+ * @param {Promise<T>} work @param {number} seconds after which it is declined @param {() => string} reason @returns {Promise<T>}
  */
-export async function isChecked(key) {
-  const cache = await globalThis.caches?.open(CACHE).catch(() => null);
-  return Boolean(await cache?.match(addressOf(key)));
+export function limitTime(work, seconds, reason) {
+  if (seconds === Infinity) return work;
+  let timer = 0;
+  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Declined(reason())), 1e3 * seconds)));
+  return /** @type {Promise<T>} */ (Promise.race([work, late])).finally(() => clearTimeout(timer));
 }
 
-/** @param {string} key @param {boolean} isRight note that they had, or forget it */
-export async function noteCheck(key, isRight) {
+/** @param {string} key @returns {Promise<number>} how many of a model's texts had the right bits on this device in this browser before */
+export async function countChecked(key) {
   const cache = await globalThis.caches?.open(CACHE).catch(() => null);
-  if (isRight) await cache?.put(addressOf(key), new Response("")).catch(() => {}); // without room it is checked again next time
+  return Number((await (await cache?.match(addressOf(key)))?.text()) ?? 0);
+}
+
+/** @param {string} key @param {number} count note how many of the texts had the right bits; 0: forget it */
+export async function noteChecked(key, count) {
+  const cache = await globalThis.caches?.open(CACHE).catch(() => null);
+  if (count) await cache?.put(addressOf(key), new Response(String(count))).catch(() => {}); // without room they are computed again next time
   else await cache?.delete(addressOf(key));
 }
 
