@@ -294,8 +294,10 @@ def test_what_the_engine_does_changes_no_text(generate, tiny):
             assert found["accepted"] > 0
             counts = f"{found['accepted']} of {found['proposed']}"
             assert (
-                f" in {60 - found['accepted']} steps · {counts} draft tokens accepted · " in error
+                f" in {60 - found['accepted']} steps · {counts} draft tokens accepted · "
+                f"{found['accepted'] - found['cost']:.1f} steps saved · " in error
             )
+            assert sum(k * n for k, n in enumerate(found["lengths"])) == found["proposed"]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,9 @@ def read(metrics: Metrics) -> dict[tuple, float]:
 
 def test_a_finished_text_is_counted_by_all_its_figures():
     metrics = make_metrics()
-    metrics.count_sequence(figures(proposed=7, accepted=3))
+    metrics.count_sequence(
+        figures(proposed=7, accepted=3, draft_cost=0.75, draft_lengths=(4, 1, 3))
+    )
     page = read(metrics)
     assert page["cutaway_tokens_total", "prompt"] == 6
     assert page["cutaway_tokens_total", "cached"] == 4
@@ -59,6 +61,8 @@ def test_a_finished_text_is_counted_by_all_its_figures():
     assert page["cutaway_prefix_cache_hit_tokens_total",] == 4
     assert page["cutaway_speculation_proposed_tokens_total",] == 7
     assert page["cutaway_speculation_accepted_tokens_total",] == 3
+    assert page["cutaway_speculation_cost_steps_total",] == 0.75
+    assert [page["cutaway_speculation_steps_total", str(k)] for k in range(3)] == [4, 1, 3]
     assert page["cutaway_sequences_total", "max_tokens"] == 1
     assert page["cutaway_queue_seconds_sum",] == 0.02
     assert page["cutaway_time_to_first_token_seconds_sum",] == 0.3

@@ -57,10 +57,31 @@ class Usage(NamedTuple):
 
 
 class Speculation(NamedTuple):
-    """How many draft tokens were proposed and accepted; each accepted one saved a step."""
+    """How many draft tokens were proposed and accepted; each accepted one saved a step.
+
+    cost     what they cost, in steps without drafts: see ``StepCosts``
+    lengths  how many steps had 0, 1, … draft tokens
+    """
 
     proposed: int = 0
     accepted: int = 0
+    cost: float = 0.0
+    lengths: tuple[int, ...] = ()
+
+    def count(self, proposed: int, accepted: int, cost: float) -> "Speculation":
+        """Count one more step."""
+        lengths = [*self.lengths, *[0] * (proposed + 1 - len(self.lengths))]
+        lengths[proposed] += 1
+        return Speculation(
+            self.proposed + proposed, self.accepted + accepted, self.cost + cost, tuple(lengths)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON; cost and lengths only if drafts were asked for."""
+        figures: dict[str, Any] = {"proposed": self.proposed, "accepted": self.accepted}
+        if not self.lengths:
+            return figures
+        return figures | {"cost": round(self.cost, 3), "lengths": list(self.lengths)}
 
 
 class Started(NamedTuple):

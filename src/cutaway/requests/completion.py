@@ -82,7 +82,7 @@ class Completion:
     chain          the stages applied, in order, with their rules
     fingerprint    16 hex digits: equal fingerprints mean equal logits, bit for bit
     prompt_logprobs  of each prompt token after the first, where the request wants them
-    speculation    numbers of draft tokens proposed and accepted; each accepted token saved a step
+    speculation    draft tokens proposed and accepted, each of which saved a step, and their cost
     notes          what may be wrong with the prompt: a BOS token given twice, or not at all; and
                    which keywords of a schema were checked token by token
     error          why the text ended, if ``finish_reason`` is "error"
@@ -161,8 +161,9 @@ class Completion:
         middle = (f.name for f in fields(self) if f.name not in (*_ANSWER, *_SETTINGS, "steps"))
         document = {name: getattr(self, name) for name in (*_ANSWER, *middle, *_SETTINGS)}
         document["passes"] = [_pass_to_json(canvas_pass) for canvas_pass in self.passes]
-        for name in ("usage", "timing", "speculation"):
+        for name in ("usage", "timing"):
             document[name] = document[name]._asdict()
+        document["speculation"] = self.speculation.to_json()
         for name in ("aligned", "between"):
             document[name] = document[name] and document[name]._asdict()
         document["logprobs"] = [logprobs._asdict() for logprobs in self.logprobs]

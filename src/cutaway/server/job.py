@@ -139,4 +139,6 @@ class TextJob:
             duration_s=(now if text.finish_reason in _EARLY else watch.last) - watch.start,
             proposed=speculation.proposed,
             accepted=speculation.accepted,
+            draft_cost=speculation.cost,
+            draft_lengths=speculation.lengths,
         )

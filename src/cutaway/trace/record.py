@@ -255,7 +255,7 @@ class End:
     fingerprint  fingerprint of the last step
     text         text that was held back until the run was aborted; it follows the steps' text
     error        the error's text, if the reason is "error"
-    speculation  numbers of draft tokens proposed and accepted
+    speculation  numbers of draft tokens proposed and accepted, and what was chosen: see trace.md
     """
 
     reason: str
@@ -264,7 +264,7 @@ class End:
     fingerprint: str
     text: str = ""
     error: str | None = None
-    speculation: Mapping[str, int] = field(default_factory=dict)
+    speculation: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """Return the last line of a trace."""
@@ -347,4 +347,17 @@ _HEAD = check.checks_of(
     decoder=check.optional(decoder),
     sizes=check.optional(lambda value: SizesRecord(**check.fields(value, _SIZES))),
 )
-_END = check.checks_of(End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT)
+
+
+def _drafts(value: Any) -> dict[str, Any]:
+    """Check the figures of draft tokens."""
+    checks: dict[str, check.Check] = {
+        "cost": check.number, "lengths": check.items(check.integer)
+    }  # fmt: skip
+    figures = check.table(check.anything)(value)
+    return {name: checks.get(name, check.integer)(part) for name, part in figures.items()}
+
+
+_END = check.checks_of(
+    End, reason=check.one_of(*REASONS), fingerprint=_FINGERPRINT, speculation=_drafts
+)

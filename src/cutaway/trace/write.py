@@ -170,7 +170,7 @@ def end_of(event: Ended) -> End:
         fingerprint=f"{event.fingerprint:016x}",
         text=event.held_text,
         error=str(event.error) if event.error else None,
-        speculation=event.speculation._asdict(),
+        speculation=event.speculation.to_json(),
     )
 
 

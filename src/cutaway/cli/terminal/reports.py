@@ -103,6 +103,7 @@ class Totals:
     output    new tokens
     drafted   draft tokens that were proposed
     accepted  draft tokens that were accepted
+    draft_cost     what draft tokens cost, in steps without drafts
     texts     completions; several share steps of the engine
     """
 
@@ -111,6 +112,7 @@ class Totals:
     output: int = 0
     drafted: int = 0
     accepted: int = 0
+    draft_cost: float = 0.0
     texts: int = 0
 
     def add(self, completion: "Completion") -> "Totals":
@@ -120,6 +122,7 @@ class Totals:
         self.output += completion.usage.completion_tokens
         self.drafted += completion.speculation.proposed
         self.accepted += completion.speculation.accepted
+        self.draft_cost += completion.speculation.cost
         self.texts += 1
         return self
 
@@ -139,6 +142,7 @@ class Totals:
         return [
             tokens,
             f"{self.accepted} of {self.drafted} draft tokens accepted",
+            f"{self.accepted - self.draft_cost:.1f} steps saved",
         ]
 
     def line(self, parts: list[str], price: Price | None) -> str:

@@ -88,14 +88,14 @@ class GraphCompiler:
         *,
         apart: bool = False,
         hoist: bool = True,
-        kept: Collection[str] = (),
+        preserved: Collection[str] = (),
     ) -> None:
         """apart: whether to fuse nothing, so that each tensor can be read or edited after its op.
 
-        kept: tensors that nothing overwrites, and that overwrite nothing
+        preserved: tensors that nothing overwrites, and that overwrite nothing
         hoist: whether to drop the rows whose logits are not wanted as early as possible
         """
-        self.apart, self.kept = apart, frozenset(kept)
+        self.apart, self.preserved = apart, frozenset(preserved)
         is_hoisted = hoist and not apart
         self.ops, self.graph = hoist_logit_rows(graph.ops) if is_hoisted else graph.ops, graph
         self.weights, self.vectors = weights, weights.vectors
@@ -218,7 +218,7 @@ class GraphCompiler:
 
     def _is_free(self, x: str, op: Op) -> bool:
         """Whether op may write over x: no other op will read x, and no thread is reading x then."""
-        if self.kept & {x, op.out.name}:
+        if self.preserved & {x, op.out.name}:
             return False
         readers = [o for o in self.consumers[x] if o is not op]
         unmet = takewhile(lambda before: before.is_alone, reversed(self.lowered))

@@ -174,7 +174,7 @@ def lower(
 ) -> Emitter:  # fmt: skip
     """Lower a graph to a plan's calls; see ``GraphCompiler`` and ``Emitter``."""
     return Emitter(
-        GraphCompiler(graph, weights, apart=apart, hoist=hoist, kept=also),
+        GraphCompiler(graph, weights, apart=apart, hoist=hoist, preserved=also),
         context,
         keeps_all=keeps_all,
         also=also,

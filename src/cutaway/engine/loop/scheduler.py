@@ -19,6 +19,7 @@ from cutaway.engine.memory import SequenceBlocks
 from cutaway.engine.scheduled import Scheduled, rows_to_state_change
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
+from cutaway.engine.speculation.length import median_low
 
 # -- how long a step takes -------------------------------------------------------------------------
 
@@ -91,12 +92,6 @@ class StepTime:
         return self._row[distance]
 
 
-def median_low(times: Iterable[float]) -> float:
-    """Return the median; of an even number of times, the lower of the two in the middle."""
-    ordered = sorted(times)  # the library's imports decimal numbers, which take 2 ms of a start
-    return ordered[(len(ordered) - 1) // 2]
-
-
 # -- the scheduler ---------------------------------------------------------------------------------
 
 
@@ -167,6 +162,8 @@ class Scheduler:
     def learn(self, seconds: float) -> None:
         """Note how long the last scheduled step took."""
         self._step_time.learn(self._step_rows, seconds)
+        if not self._step_rows.prompts:
+            self._speculator.costs.learn_step(self._step_rows.decoding, seconds)
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue, in the order of its key."""
@@ -265,7 +262,8 @@ class Scheduler:
         if not draft_requests:
             return
         started = perf_counter()
-        proposed = self._speculator.propose([(s.sequence, fits) for s, fits in draft_requests])
+        requests = [(s.sequence, fits) for s, fits in draft_requests]
+        proposed = self._speculator.propose(requests, rows)
         self.draft_s = perf_counter() - started
         for (entry, _), drafts in zip(draft_requests, proposed, strict=True):
             entry.set_drafts(drafts, "draft")

@@ -1,9 +1,8 @@
 """Speculative decoding: which method drafts for a sequence, and how many draft tokens pay.
 
 A draft never changes the output: the model draws its own token at every position, and saves a step
-only where the draft token is the same (Daliri, Musco & Suresh 2024, arXiv 2408.07978). The number
-of tokens to verify at once is learnt from how many were accepted. No clock is read, so that the
-same counts always give the same lengths.
+only where the draft token is the same (Daliri, Musco & Suresh 2024, arXiv 2408.07978). How many
+tokens are verified at once is in length.py.
 
 N-gram speculation (prompt lookup) drafts the tokens that followed the same tokens before.
 
@@ -13,123 +12,32 @@ point of drawing all of its positions at once from one another. Each step does s
 of its draft tokens; draws after the first wrong draft token are the next guesses there.
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
 
-Drafts by a model or a head are in draft_models.py.
+Drafts by a model or a head are in draft_models.py and block_head.py.
 """
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.engine.decoders import Outcome
-from cutaway.engine.events import Speculation
 from cutaway.engine.scheduled import Scheduled
 from cutaway.engine.sequence import Sequence
+from cutaway.engine.speculation.length import (
+    FROM_BLOCK,
+    FROM_JACOBI,
+    FROM_MODEL,
+    FROM_NGRAM,
+    DraftLength,
+    StepCosts,
+)
 
 if TYPE_CHECKING:
     from cutaway.engine.speculation.draft_models import DraftHead, DraftModel
-
-# -- how many draft tokens -------------------------------------------------------------------------
-
-MAX_DRAFT = 16
-FORGET = 0.95  # each outcome multiplies the weight of older ones by this: some twenty tokens count
-PRIOR_WEIGHT = 4.0  # the prior counts as the outcomes of this many tokens
-FLOOR = 0.15  # with a lower acceptance a draft token is not worth its row, however cheap
-FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed again
-
-# Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
-FROM_NGRAM: Mapping[int, float] = {0: 0.5, 8: 0.95}
-FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # 2: drawn before after the same two tokens
-FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
-FROM_BLOCK: Mapping[int, float] = {0: 0.7, 2: 0.7, 4: 0.6, 8: 0.5}  # by the place in the block
-
-
-@dataclass(slots=True)
-class _Bucket:
-    """The outcomes of draft tokens after matches of similar length."""
-
-    accepted: float
-    proposed: float
-    pause: int = FIRST_PAUSE
-    wait: int = FIRST_PAUSE
-
-    @property
-    def acceptance(self) -> float:
-        return self.accepted / self.proposed
-
-    def count(self, accepted: bool) -> None:
-        self.accepted = FORGET * self.accepted + accepted
-        self.proposed = FORGET * self.proposed + 1
-
-    def rest(self, accepted: bool) -> None:
-        """Set the next pause after a probe: longer if the probe failed."""
-        if self.wait <= 0:
-            self.pause = FIRST_PAUSE if accepted else min(2 * self.pause, MAX_PAUSE)
-            self.wait = self.pause
-
-
-class DraftLength:
-    """Chooses the number of drafts for one sequence, at each of its steps.
-
-    cost    the cost of one draft token, in steps without drafts
-    priors  FROM_NGRAM, FROM_JACOBI, FROM_MODEL or FROM_BLOCK
-    once    the cost of drafting, however many tokens: a step with k > 0 draft tokens costs
-            1 + once + cost·k
-
-    A right draft token makes the match one token longer. So the j-th draft token after a match of
-    m counts as a draft token after a match of m + j.
-    """
-
-    def __init__(
-        self, cost: float, priors: Mapping[int, float] = FROM_NGRAM, once: float = 0.0
-    ) -> None:
-        self._cost, self._once = cost, once
-        self._buckets = [
-            (start, _Bucket(prior * PRIOR_WEIGHT, PRIOR_WEIGHT))
-            for start, prior in sorted(priors.items(), reverse=True)
-        ]
-
-    def propose(self, match_length: int, room: int) -> int:
-        """Return how many draft tokens to verify now, 0 … min(room, MAX_DRAFT).
-
-        match_length: the draft's; 0 for a draft model or head
-        room: how many draft tokens exist, or how many the text has room for
-        """
-        if room < 1:
-            return 0
-        best = self._best(match_length, min(room, MAX_DRAFT))
-        if best:
-            return best
-        bucket = self._bucket(match_length)
-        bucket.wait -= 1
-        return 1 if bucket.wait <= 0 else 0
-
-    def learn(self, match_length: int, proposed: int, accepted: int) -> None:
-        """Note that of ``proposed`` drafts after this match the first ``accepted`` were right."""
-        if proposed < 1:
-            return
-        for j in range(min(accepted + 1, proposed)):
-            self._bucket(match_length + j).count(j < accepted)
-        self._bucket(match_length).rest(accepted > 0)
-
-    def _best(self, match_length: int, limit: int) -> int:
-        """Return the k with the most expected tokens per cost; 0 where no draft pays off."""
-        if self._bucket(match_length).acceptance < FLOOR:
-            return 0
-        best, best_speed, tokens, survival = 0, 1.0, 1.0, 1.0
-        for k in range(1, limit + 1):
-            survival *= self._bucket(match_length + k - 1).acceptance
-            tokens += survival
-            speed = tokens / (1 + self._once + self._cost * k)
-            if speed > best_speed:
-                best, best_speed = k, speed
-        return best
-
-    def _bucket(self, match_length: int) -> _Bucket:
-        return next(bucket for start, bucket in self._buckets if match_length >= start)
 
 
 # -- n-grams ---------------------------------------------------------------------------------------
@@ -281,8 +189,6 @@ _LACKS = {
     "dflash": ": no DFlash drafter is loaded; name its folder, dflash:PATH",
     "dspark": ": no DSpark drafter is loaded; name its folder, dspark:PATH",
 }
-ROW_COST = 0.1
-"""The cost of one more row in a step, in steps of one row."""
 
 
 @dataclass(slots=True)
@@ -293,28 +199,32 @@ class DraftState:
     ngram: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     jacobi: JacobiDrafts = field(default_factory=JacobiDrafts)
     match_length: int = 0  # of the context that this step's draft tokens continue
+    cost: float = 0.0  # of this step's draft tokens
 
 
 class Speculator:
     """Drafts for decoding sequences: by n-grams, Jacobi decoding, a draft model or a draft head.
 
     draft  may be set at any time
+    costs  what drafts cost
     """
 
     def __init__(self, draft: "DraftModel | DraftHead | None" = None) -> None:
         self.draft = draft
+        self.costs = StepCosts()
         self._states: dict[int, DraftState] = {}  # by sequence id
 
-    def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Return draft tokens for each (sequence, most tokens)."""
-        model_requests = [
-            (s, self._state(s).length.propose(0, n))
-            for s, n in draft_requests
-            if _is_drafted_by_model(s)
-        ]
-        drafted = iter(self.draft.propose(model_requests) if self.draft and model_requests else [])
+    def propose(self, draft_requests: list[tuple[Sequence, int]], rows: int) -> list[list[int]]:
+        """Return draft tokens for each (sequence, most tokens).
+
+        rows: how many rows the step has without them
+        """
+        texts = [s for s, _ in draft_requests if not _is_drafted_by_model(s)]
+        models = [(s, n) for s, n in draft_requests if _is_drafted_by_model(s)]
+        costs = self.costs.draft_costs(rows, max(len(texts), 1)) if texts else ()
+        drafted = iter(self._draft_by_model(models, rows) if self.draft and models else [])
         return [
-            next(drafted) if _is_drafted_by_model(s) else self._draft_from_text(s, n)
+            next(drafted, []) if _is_drafted_by_model(s) else self._draft_from_text(s, n, costs)
             for s, n in draft_requests
         ]
 
@@ -359,10 +269,9 @@ class Speculator:
         self, sequence: Sequence, drafts: list[int], outcomes: list[Outcome], accepted: int
     ) -> None:
         """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
-        state, before = self._state(sequence), sequence.speculation
-        proposed = len(drafts)
-        sequence.speculation = Speculation(before.proposed + proposed, before.accepted + accepted)
-        state.length.learn(state.match_length, proposed, accepted)
+        state, proposed = self._state(sequence), len(drafts)
+        sequence.speculation = sequence.speculation.count(proposed, accepted, state.cost)
+        state.length.learn(state.match_length, proposed, accepted, state.cost)
         if sequence.request.run.speculate == "jacobi":
             first = len(sequence) - accepted - 1  # of the tokens that were drawn
             last = sequence.tokens(max(first - CONTEXT, 0), first)
@@ -382,18 +291,30 @@ class Speculator:
 
     def _state(self, sequence: Sequence) -> DraftState:
         if sequence.id not in self._states:
-            cost, priors, once = ROW_COST, FROM_NGRAM, 0.0
-            if self.draft and _is_drafted_by_model(sequence):
-                if self.draft.drafts_blocks:
-                    priors, once = FROM_BLOCK, self.draft.cost
-                else:
-                    priors, cost = FROM_MODEL, ROW_COST + self.draft.cost
-            elif sequence.request.run.speculate == "jacobi":
-                priors = FROM_JACOBI
-            self._states[sequence.id] = DraftState(DraftLength(cost, priors, once))
+            self._states[sequence.id] = DraftState(DraftLength(self._priors(sequence)))
         return self._states[sequence.id]
 
-    def _draft_from_text(self, sequence: Sequence, room: int) -> list[int]:
+    def _priors(self, sequence: Sequence) -> Mapping[int, float]:
+        if self.draft and _is_drafted_by_model(sequence):
+            return FROM_BLOCK if self.draft.passes(2) == 1 else FROM_MODEL
+        return FROM_JACOBI if sequence.request.run.speculate == "jacobi" else FROM_NGRAM
+
+    def _draft_by_model(self, requests: list[tuple[Sequence, int]], rows: int) -> list[list[int]]:
+        """Draft with the model or head, and measure its passes."""
+        assert self.draft
+        costs = self.costs.draft_costs(rows, len(requests), self.draft)
+        counts = [self._state(s).length.propose(0, n, costs) for s, n in requests]
+        sequences = [sequence for sequence, _ in requests]
+        started = perf_counter()
+        drafted = self.draft.propose(list(zip(sequences, counts, strict=True)))
+        if longest := max(map(len, drafted)):
+            passes = self.draft.passes(longest)
+            self.costs.learn_passes(self.draft, passes, perf_counter() - started)
+        for sequence, tokens in zip(sequences, drafted, strict=True):
+            self._state(sequence).cost = costs[len(tokens)]
+        return drafted
+
+    def _draft_from_text(self, sequence: Sequence, room: int, costs: Items[float]) -> list[int]:
         state, length = self._state(sequence), len(sequence)
         if sequence.request.run.speculate == "jacobi":
             last = sequence.tokens(max(length - CONTEXT, 0), length)
@@ -402,7 +323,8 @@ class Speculator:
             state.ngram.extend(sequence.tokens(len(state.ngram), length))
             draft = state.ngram.draft(room)
         state.match_length = draft.match_length
-        count = state.length.propose(draft.match_length, len(draft.tokens))
+        count = state.length.propose(draft.match_length, len(draft.tokens), costs)
+        state.cost = costs[count]
         return draft.tokens[:count]
 
 

@@ -47,8 +47,6 @@ class BlockHead(DraftHead):
     markov      computes what a token adds to the next row's logits; None: nothing
     """
 
-    drafts_blocks = True
-
     def __init__(
         self, name: str, form: BlockForm, cost: float,
         *, backend: Backend, context: Backend, markov: Backend | None = None,
@@ -57,6 +55,10 @@ class BlockHead(DraftHead):
         self.kind, _, _ = name.partition(":")
         self.name, self.form, self.reads = name, form, form.reads
         self._context, self._markov = context, markov
+
+    def passes(self, count: int) -> int:
+        """Return 1, or 0 for no tokens: a block is drafted in one pass."""
+        return min(count, 1)
 
     @property
     def longest(self) -> int:

@@ -127,11 +127,11 @@ class DraftModel:
     """Drafts the next tokens of several sequences at once.
 
     context  the most tokens of a sequence that this model reads
-    cost     the cost of one of its steps, in steps of the target
+    cost     the cost of one of its steps, in steps of the target, as far as their weights tell
     name     as in a request: "draft:MODEL"
     """
 
-    kind, drafts_blocks = "draft", False
+    kind = "draft"
 
     def __init__(self, backend: Backend, context: int, cost: float, name: str = "") -> None:
         self.backend, self.context, self.cost, self.name = backend, context, cost, name
@@ -139,6 +139,10 @@ class DraftModel:
         windows = Windows(kv.window, kv.block_tokens) if kv.window else None
         self.blocks = BlockManager(backend.kv_blocks, kv.block_tokens, windows)
         self._copies: dict[int, _Copy] = {}  # by sequence id
+
+    def passes(self, count: int) -> int:
+        """Return how many steps of this model draft so many tokens."""
+        return count
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Draft for each (sequence, number of tokens); none where this model has no room."""
@@ -228,8 +232,6 @@ class DraftHead:
     kind = name = "mtp"
     reads: tuple[str, ...] = ()
     """The model's tensors that it reads; (): the input of the model's head."""
-    drafts_blocks = False
-    """Whether one pass drafts several tokens."""
 
     def __init__(self, backend: Backend, cost: float) -> None:
         self.backend, self.cost = backend, cost
@@ -257,6 +259,10 @@ class DraftHead:
                 self._hidden[sequence.id] = self._hidden_from(sequence, end)
         if chunks := [part for part in chunks if part.token_ids]:
             self._run(chunks, ())
+
+    def passes(self, count: int) -> int:
+        """Return how many steps of the head draft so many tokens."""
+        return count
 
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Draft for each (sequence, number of tokens); none without the last hidden state."""

@@ -3,7 +3,7 @@
 A process may have several ``Metrics``, each with its own registry.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -45,6 +45,8 @@ class RequestStats:
     duration_s         seconds from arrival until the end
     proposed           draft tokens that were proposed
     accepted           of these, how many were accepted
+    draft_cost         what they cost, in steps without drafts
+    draft_lengths      how many steps had 0, 1, … draft tokens; () if none were asked for
     """
 
     prompt_tokens: int
@@ -57,6 +59,8 @@ class RequestStats:
     duration_s: float
     proposed: int = 0
     accepted: int = 0
+    draft_cost: float = 0.0
+    draft_lengths: Sequence[int] = ()
 
     @property
     def phase(self) -> Phase:
@@ -151,6 +155,9 @@ class Metrics:
             self._hits.inc(text.cached_tokens)
         self._proposed.inc(text.proposed)
         self._accepted.inc(text.accepted)
+        self._draft_cost.inc(text.draft_cost)
+        for length, steps in enumerate(text.draft_lengths):
+            self._draft_lengths.labels(str(length)).inc(steps)
 
     def _read(self, read: Callable[[], Iterable[Metric]]) -> None:
         self.registry.register(AtEachScrape(read))
@@ -206,6 +213,12 @@ class Metrics:
         )
         self._accepted = self._counter(
             "speculation_accepted_tokens", "Draft tokens that were accepted."
+        )
+        self._draft_cost = self._counter(
+            "speculation_cost_steps", "What draft tokens cost, in steps without drafts."
+        )
+        self._draft_lengths = self._counter(
+            "speculation_steps", "Steps of texts with so many draft tokens.", "drafts"
         )
         self._resumed = self._counter(
             "resumed", "Times that the texts of a request went on at another replica."

@@ -1,0 +1,215 @@
+"""How many draft tokens pay: chosen for each text at each of its steps, from two things.
+
+``StepCosts`` measures what draft tokens cost on this machine and with this model: the seconds of
+steps by their number of rows, and those of a draft model's or head's passes. ``DraftLength`` learns
+how many draft tokens are accepted in one text, and chooses the number, 0 included, with the most
+expected tokens for its cost. A text may lose no more to wrong drafts than a small share of its
+steps. No token depends on the number, only how long it takes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_DRAFT = 16
+
+# -- what draft tokens cost ------------------------------------------------------------------------
+
+ROW_COST = 0.1
+"""The cost of one more row in a step, in steps of one row, until steps have been measured."""
+MEASURABLE_S = 1e-3
+"""Shorter steps say more of the loop around the model than of rows."""
+_RECENT = 5  # the median of so many times counts, so that one slow step changes nothing
+_ENOUGH = 3  # times
+_OUTDATED = 8  # steps, after which costs are computed anew
+
+
+class Drafter(Protocol):
+    """What computes draft tokens, in passes of its own."""
+
+    name: str
+    cost: float
+    """The cost of a pass, in steps of the model, until passes have been measured."""
+
+    def passes(self, count: int) -> int:
+        """Return how many passes draft so many tokens."""
+        ...
+
+
+def median_low(times: Iterable[float]) -> float:
+    """Return the median; of an even number of times, the lower of the two in the middle."""
+    ordered = sorted(times)  # the library's imports decimal numbers, which take 2 ms of a start
+    return ordered[(len(ordered) - 1) // 2]
+
+
+class StepCosts:
+    """What draft tokens cost, in steps without drafts: measured, or guessed until it has been."""
+
+    def __init__(self) -> None:
+        self._step_s: dict[int, deque[float]] = {}  # by the number of rows
+        self._pass_s: dict[str, deque[float]] = {}  # by the drafter's name
+        self._costs: dict[tuple[int, int, str], tuple[float, ...]] = {}
+        self._age = 0
+
+    def learn_step(self, rows: int, seconds: float) -> None:
+        """Note the seconds of a step in which sequences only decoded."""
+        self._step_s.setdefault(rows, deque(maxlen=_RECENT)).append(seconds)
+        self._age += 1
+        if self._age % _OUTDATED == 0:
+            self._costs.clear()
+
+    def learn_passes(self, drafter: Drafter, passes: int, seconds: float) -> None:
+        """Note the seconds in which a drafter made some passes."""
+        self._pass_s.setdefault(drafter.name, deque(maxlen=_RECENT)).append(seconds / passes)
+
+    def draft_costs(
+        self, rows: int, drafting: int, drafter: Drafter | None = None
+    ) -> tuple[float, ...]:
+        """Return, for 0 … MAX_DRAFT draft tokens, their cost for one of the drafting sequences.
+
+        The unit is the sequence's share of a step without drafts, in which it writes one token.
+        rows: those of the step without drafts
+        drafting: how many sequences draft as many tokens each, in the same passes and the same step
+        """
+        key = rows, drafting, drafter.name if drafter else ""
+        if key not in self._costs:
+            share, counts = rows / drafting, np.arange(MAX_DRAFT + 1)
+            seconds = self._seconds(rows + counts * drafting)
+            costs = share * (seconds / seconds[0] - 1)
+            if drafter:
+                passes = np.array([drafter.passes(count) for count in counts.tolist()])
+                costs += share * passes * self._seconds_of_pass(drafter) / seconds[0]
+            self._costs[key] = tuple(costs.tolist())
+        return self._costs[key]
+
+    def _medians(self) -> dict[int, float]:
+        """Return the seconds of steps by their number of rows; {} until they say something."""
+        times = {n: median_low(s) for n, s in self._step_s.items() if len(s) >= _ENOUGH}
+        return times if times and min(times.values()) >= MEASURABLE_S else {}
+
+    def _seconds(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the seconds of steps; in steps of one row until they have been measured.
+
+        Between measured numbers of rows, seconds grow evenly; beyond, by ROW_COST a row.
+        """
+        times = self._medians() or {1: 1.0}
+        counts = np.array(sorted(times))
+        seconds = np.maximum.accumulate([times[n] for n in counts.tolist()])
+        inside = np.clip(rows, counts[0], counts[-1])
+        growth = (1 + ROW_COST * (rows - 1)) / (1 + ROW_COST * (inside - 1))
+        result: NDArray[np.float64] = np.interp(inside, counts, seconds) * growth
+        return result
+
+    def _seconds_of_pass(self, drafter: Drafter) -> float:
+        times = self._pass_s.get(drafter.name, ())
+        if len(times) >= _ENOUGH and self._medians():
+            return median_low(times)
+        return drafter.cost * float(self._seconds(np.array([1]))[0])
+
+
+# -- how many are accepted -------------------------------------------------------------------------
+
+FORGET = 0.95  # each outcome multiplies the weight of older ones by this: some twenty tokens count
+PRIOR_WEIGHT = 4.0  # the prior counts as the outcomes of this many tokens
+FLOOR = 0.15  # with a lower acceptance a draft token is not worth its row, however cheap
+FIRST_PAUSE, MAX_PAUSE = 8, 64  # steps without drafts before a bucket is probed again
+STAKE = 1.5
+"""What a text may lose to drafts at its start, in steps without drafts."""
+LOSS = 0.01
+"""What a text may lose to drafts beside, as a share of its tokens."""
+_MOST_STAKE = 8.0  # what drafts have saved may be staked again up to here
+
+# Shortest match of each bucket → its acceptance at the start, as measured on SmolLM2's texts.
+FROM_NGRAM: Mapping[int, float] = {0: 0.5, 8: 0.95}
+FROM_JACOBI: Mapping[int, float] = {0: 0.3, 2: 0.5}  # 2: drawn before after the same two tokens
+FROM_MODEL: Mapping[int, float] = {0: 0.7}  # a draft model: one bucket
+FROM_BLOCK: Mapping[int, float] = {0: 0.7, 2: 0.7, 4: 0.6, 8: 0.5}  # by the place in the block
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """The outcomes of draft tokens after matches of similar length."""
+
+    accepted: float
+    proposed: float
+    pause: int = FIRST_PAUSE
+    wait: int = FIRST_PAUSE
+
+    @property
+    def acceptance(self) -> float:
+        return self.accepted / self.proposed
+
+    def count(self, accepted: bool) -> None:
+        self.accepted = FORGET * self.accepted + accepted
+        self.proposed = FORGET * self.proposed + 1
+
+    def rest(self, accepted: bool) -> None:
+        """Set the next pause after a probe: longer if the probe failed."""
+        if self.wait <= 0:
+            self.pause = FIRST_PAUSE if accepted else min(2 * self.pause, MAX_PAUSE)
+            self.wait = self.pause
+
+
+class DraftLength:
+    """Chooses the number of drafts for one sequence, at each of its steps.
+
+    priors  FROM_NGRAM, FROM_JACOBI, FROM_MODEL or FROM_BLOCK
+
+    A right draft token makes the match one token longer. So the j-th draft token after a match of
+    m counts as a draft token after a match of m + j. Costs are ``StepCosts.draft_costs``.
+    """
+
+    def __init__(self, priors: Mapping[int, float] = FROM_NGRAM) -> None:
+        self._stake = STAKE
+        self._buckets = [
+            (start, _Bucket(prior * PRIOR_WEIGHT, PRIOR_WEIGHT))
+            for start, prior in sorted(priors.items(), reverse=True)
+        ]
+
+    def propose(self, match_length: int, room: int, costs: Items[float]) -> int:
+        """Return how many draft tokens to verify now, 0 … min(room, MAX_DRAFT).
+
+        match_length: the draft's; 0 for a draft model or head
+        room: how many draft tokens exist, or how many the text has room for
+        """
+        if room < 1:
+            return 0
+        best = self._best(match_length, min(room, MAX_DRAFT), costs)
+        if not best:
+            bucket = self._bucket(match_length)
+            bucket.wait -= 1
+            best = 1 if bucket.wait <= 0 else 0
+        while best and costs[best] > self._stake:
+            best -= 1
+        return best
+
+    def learn(self, match_length: int, proposed: int, accepted: int, cost: float) -> None:
+        """Note that of ``proposed`` drafts after this match the first ``accepted`` were right."""
+        earned = accepted + LOSS * (1 + accepted) - cost
+        self._stake = min(self._stake + earned, _MOST_STAKE)
+        if proposed < 1:
+            return
+        for j in range(min(accepted + 1, proposed)):
+            self._bucket(match_length + j).count(j < accepted)
+        self._bucket(match_length).rest(accepted > 0)
+
+    def _best(self, match_length: int, limit: int, costs: Items[float]) -> int:
+        """Return the k with the most expected tokens per cost; 0 where no draft pays off."""
+        if self._bucket(match_length).acceptance < FLOOR:
+            return 0
+        best, best_speed, tokens, survival = 0, 1.0, 1.0, 1.0
+        for k in range(1, limit + 1):
+            survival *= self._bucket(match_length + k - 1).acceptance
+            tokens += survival
+            speed = tokens / (1 + costs[k])
+            if speed > best_speed:
+                best, best_speed = k, speed
+        return best
+
+    def _bucket(self, match_length: int) -> _Bucket:
+        return next(bucket for start, bucket in self._buckets if match_length >= start)
