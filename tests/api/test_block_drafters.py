@@ -15,6 +15,7 @@ from support.random_dflash import (
     SIZE,
     drafter_tensors,
     write_drafter,
+    write_drafter_gguf,
 )
 from support.random_llama import VOCAB, write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
@@ -186,6 +187,24 @@ def noted_blocks(drafter, monkeypatch):
     return blocks
 
 
+@pytest.mark.parametrize(
+    ("kind", "architecture"), [("dflash", "dflash"), ("dspark", "dflash"), ("dspark", "dspark")]
+)
+def test_a_gguf_file_drafts_as_its_folder_does(path, tmp_path, kind, architecture):
+    tensors = drafter_tensors(2, markov=kind == "dspark")
+    llm, found = LLM(path), []
+    for at in (
+        write_drafter(tmp_path / "folder", tensors),
+        write_drafter_gguf(tmp_path / "d.gguf", tensors, architecture),
+    ):
+        llm.load_draft(f"{kind}:{at}")
+        llm.engine.speculator.draft.cost = 0.1
+        done = llm.generate(TEXT, speculate=f"{kind}:{at}", **OPTIONS, temperature=1.0)
+        found.append((done.token_ids, done.speculation.proposed, llm.engine.speculator.draft.form))
+    assert found[0] == found[1]
+    assert found[0][1] > 0
+
+
 # -- that they change nothing ----------------------------------------------------------------------
 
 
@@ -286,8 +305,9 @@ def test_a_drafter_of_another_width(tmp_path):
 def test_folders_that_are_none(path, tmp_path):
     llm = LLM(path)
     for name, said in (
-        ("", "name the block drafter's folder, dflash:PATH"),
-        (tmp_path / "none", "is no folder; name that of a block drafter"),
+        ("", "name the block drafter's folder or GGUF file, dflash:PATH"),
+        (tmp_path / "none", "is no folder; name that of a block drafter, or its GGUF file"),
+        (path, "its architecture is llama, which is no block drafter's"),
         (tmp_path, "there is no config.json"),
     ):
         with pytest.raises(InputError, match=f"speculate: .*{said}"):

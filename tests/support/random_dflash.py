@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 
 from support.random_eagle import write_folder
@@ -48,3 +49,36 @@ def write_drafter(folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]], **c
         "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2]},
     }  # fmt: skip
     return write_folder(folder, tensors, {**sizes, **config})
+
+
+GGUF_NAMES = {
+    "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm",
+    "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+    "q_norm": "attn_q_norm", "k_norm": "attn_k_norm", "q_proj": "attn_q", "k_proj": "attn_k",
+    "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate", "up_proj": "ffn_up",
+    "down_proj": "ffn_down", "markov_w1": "markov_w1", "markov_w2": "markov_w2",
+}  # fmt: skip
+
+
+def write_drafter_gguf(path: Path, tensors: Tensors, architecture: str = "dflash") -> Path:
+    """Write the drafter of ``write_drafter`` as llama.cpp converts it."""
+    writer = gguf.GGUFWriter(path, architecture)
+    for key, value in (
+        ("embedding_length", HIDDEN), ("block_count", LAYERS), ("attention.head_count", HEADS),
+        ("attention.head_count_kv", KV_HEADS), ("attention.key_length", SIZE), ("block_size", 8),
+    ):  # fmt: skip
+        writer.add_uint32(f"{architecture}.{key}", value)
+    writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32(f"{architecture}.rope.freq_base", 5000.0)
+    writer.add_array(f"{architecture}.target_layers", [1, 3])
+    writer.add_uint32("tokenizer.ggml.mask_token_id", MASK)
+    for name, x in tensors.items():
+        *layer, last, _ = name.split(".")
+        at = f"blk.{layer[1]}." if layer and layer[0] == "layers" else ""
+        writer.add_tensor(f"{at}{GGUF_NAMES[last]}.weight", x.astype("f4"))
+    writer.add_tensor("token_embd.weight", np.zeros((VOCAB, HIDDEN), "f4"))  # a copy, not read
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 NAMED_DRAFTS = {
     "draft": "draft model, draft:MODEL", "eagle": "head's folder, eagle:PATH",
-    "dflash": "block drafter's folder, dflash:PATH",
-    "dspark": "block drafter's folder, dspark:PATH",
+    "dflash": "block drafter's folder or GGUF file, dflash:PATH",
+    "dspark": "block drafter's folder or GGUF file, dspark:PATH",
 }  # fmt: skip
 """What ``speculate`` names after a colon, by the kind of drafts before it."""
 SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark")

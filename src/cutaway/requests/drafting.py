@@ -24,6 +24,11 @@ from cutaway.engine import (
 )
 from cutaway.errors import FormatError, InputError
 from cutaway.files import hub
+from cutaway.files.weights import ModelFile
+from cutaway.files.weights.prefixed import PrefixedFile
+
+BLOCK_DRAFTERS = ("dflash", "dspark")
+"""The kinds of block drafters, and GGUF's names of their architectures."""
 
 
 def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool) -> None:
@@ -40,7 +45,7 @@ def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool
             engine.speculator.draft = _draft_head(target)
         elif kind == EagleHead.kind:
             engine.speculator.draft = _eagle_head(name, target)
-        elif kind in ("dflash", "dspark"):
+        elif kind in BLOCK_DRAFTERS:
             engine.speculator.draft = _block_head(name, target)
         else:
             engine.speculator.draft = _draft_model(name, target, progress=progress)
@@ -92,12 +97,28 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
     return EagleHead(backend, share, name, tensors)
 
 
-def _block_head(name: str, target: LoadedModel) -> BlockHead:
-    from cutaway.files.huggingface.dflash import BlockDrafterFolder
+def _open_block_drafter(path: Path) -> ModelFile:
+    """Open a drafter's folder, or its GGUF file as llama.cpp converts it."""
+    if path.suffix != ".gguf":
+        from cutaway.files.huggingface.dflash import BlockDrafterFolder
 
-    path = _folder(name, "a block drafter")
+        return BlockDrafterFolder(path)
+    file = open_model(path)
+    kind = file.metadata.get("general.architecture")
+    if kind not in BLOCK_DRAFTERS:
+        raise FormatError(f"its architecture is {kind}, which is no block drafter's")
+    metadata = {f"dflash.{k.removeprefix(f'{kind}.')}": v for k, v in file.metadata.items()}
+    metadata["dflash.mask_token_id"] = file.metadata.get("tokenizer.ggml.mask_token_id")
+    copies = ("token_embd.weight", "output.weight", "conf_proj.weight", "conf_proj.bias")
+    return PrefixedFile(file, "dflash.", metadata, unread=copies)
+
+
+def _block_head(name: str, target: LoadedModel) -> BlockHead:
+    path = Path(name.partition(":")[2]).expanduser()
+    if not path.is_file():
+        path = _folder(name, "a block drafter, or its GGUF file")
     try:
-        with BlockDrafterFolder(path) as file:
+        with _open_block_drafter(path) as file:
             shapes = {at: info.shape for at, info in file.tensors.items()}
             drafter = build_block_drafter(file.metadata, shapes, target.graph)
             backend = target.backend.with_graph(drafter.block, file)
