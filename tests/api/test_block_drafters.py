@@ -35,10 +35,8 @@ def path(tmp_path_factory):
 def drafters(tmp_path_factory):
     """A random drafter of each kind, as it is named in a request."""
     at = tmp_path_factory.mktemp("drafters")
-    return {
-        kind: f"{kind}:{write_drafter(at / kind, drafter_tensors(2, markov=kind == 'dspark'))}"
-        for kind in KINDS
-    }
+    tensors = {kind: drafter_tensors(2, markov=kind == "dspark") for kind in KINDS}
+    return {kind: f"{kind}:{write_drafter(at / kind, tensors[kind], kind)}" for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +70,7 @@ def good(tmp_path_factory):
             tensors["markov_head.markov_w1.weight"] = words
             tensors["markov_head.markov_w2.weight"] = 6 * after
         target = write_tiny_qwen35(at / f"{kind}.gguf", layers=4, tensors=made)
-        folder = write_drafter(at / kind, tensors, num_key_value_heads=HEADS)
+        folder = write_drafter(at / kind, tensors, kind, num_key_value_heads=HEADS)
         found[kind] = target, f"{kind}:{folder}"
     return found
 
@@ -133,6 +131,7 @@ LOCAL = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 5}
         ("dflash", LOCAL, {"window": 5, "causal": True}),
         ("dflash", LOCAL | {"is_causal": False}, {"window": 5}),
         ("dspark", {"block_size": 7}, {}),
+        ("dspark", {"block_size": 7, "architectures": ["DFlashDraftModel"]}, {}),  # SpecForge's
     ],
 )
 def test_they_compute_what_their_definition_says(
@@ -141,10 +140,11 @@ def test_they_compute_what_their_definition_says(
     w = drafter_tensors(2, markov=kind == "dspark")
     llm = LLM(path, backend=backend)
     stream = Anatomy(llm.graph).stream
-    at = write_drafter(tmp_path / "drafter", w, **config)
+    at = write_drafter(tmp_path / "drafter", w, kind, **config)
     llm.load_draft(f"{kind}:{at}")
     drafter = llm.engine.speculator.draft
     assert drafter.reads == (stream[1], stream[3])  # behind the layers 0 and 2
+    assert drafter.form.first == (kind == "dflash" or "architectures" in config)
     blocks = noted_blocks(drafter, monkeypatch)
     monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, costs: min(room, 5))
     done = llm.generate(TEXT, speculate=f"{kind}:{at}", **OPTIONS, temperature=1.0)
@@ -194,7 +194,7 @@ def test_a_gguf_file_drafts_as_its_folder_does(path, tmp_path, kind, architectur
     tensors = drafter_tensors(2, markov=kind == "dspark")
     llm, found = LLM(path), []
     for at in (
-        write_drafter(tmp_path / "folder", tensors),
+        write_drafter(tmp_path / "folder", tensors, kind),
         write_drafter_gguf(tmp_path / "d.gguf", tensors, architecture),
     ):
         llm.load_draft(f"{kind}:{at}")

@@ -40,10 +40,15 @@ def drafter_tensors(streams: int, *, markov: bool = False, seed: int = 1) -> Ten
     }
 
 
-def write_drafter(folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]], **config: Any) -> Path:
+ARCHITECTURES = {"dflash": ["DFlashDraftModel"], "dspark": ["Qwen3DSparkModel"]}
+
+
+def write_drafter(
+    folder: Path, tensors: Mapping[str, np.ndarray[Any, Any]], kind: str = "dflash", **config: Any
+) -> Path:
     """Write the folder. config: more keys of config.json; None removes a key."""
     sizes = {
-        "architectures": ["DFlashDraftModel"], "hidden_size": HIDDEN, "num_attention_heads": HEADS,
+        "architectures": ARCHITECTURES[kind], "hidden_size": HIDDEN, "num_attention_heads": HEADS,
         "num_key_value_heads": KV_HEADS, "head_dim": SIZE, "num_hidden_layers": LAYERS,
         "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0, "block_size": 8,
         "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 2]},

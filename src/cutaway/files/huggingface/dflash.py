@@ -87,6 +87,7 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
     heads = metadata["attention.head_count"]
     config.must_be("hidden_act", "silu")
     config.must_be("markov_head_type", "vanilla")
+    config.must_be("proposal_hidden_offset", 0)
     width = config.get("head_dim") and config.size("head_dim")
     width = width or metadata["embedding_length"] // heads
     kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
@@ -95,6 +96,7 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
         "attention.head_count_kv": kv_heads or heads, "attention.key_length": width,
         "attention.layer_norm_rms_epsilon": eps,
         "mask_token_id": config.id("mask_token_id"), "target_layers": _target_layers(config),
+        "sample_from_anchor": config.flag("sample_from_anchor", _is_dspark(config)),
         "block_size": config.with_defaults({}, {"block_size": 16}).size("block_size"),
     }  # fmt: skip
     for key, new in (
@@ -105,6 +107,11 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
             metadata[new] = config.positive(key)
     rope, tensors = rope_metadata(config, width, Ropes())
     return metadata | _windows(config) | rope, tensors
+
+
+def _is_dspark(config: JsonObject) -> bool:
+    """Whether the row of a block's first token drafts, too, as DeepSpec's drafters are trained."""
+    return "DSpark" in str(config.get("architectures"))
 
 
 def _target_layers(config: JsonObject) -> list[int]:
