@@ -32,8 +32,9 @@ class Feature(NamedTuple):
     commands: by name, or by two words for a command's verb, such as "trace inside";
     ``cutaway.cli.options.parser.run_command`` says which functions their modules must have
     endpoints: modules with a ``router``. Optional are SCHEMAS, the modules of their answers'
-    shapes; OPEN_PATHS, paths that need no API key; and ``install(app, settings)``, which sets up
-    state that the endpoints share, and returns an object to close with the application
+    shapes; OPEN_PATHS, paths that need no API key; PAGES, name -> path of pages for people, which
+    the start message names; and ``install(app, settings)``, which sets up state that the endpoints
+    share, and returns an object to close with the application
     """
 
     commands: Mapping[str, Command] = MappingProxyType({})

@@ -169,6 +169,8 @@ def test_sigterm_lets_a_stream_end(folder, grace):
     assert PROMPT not in process.log
     ready, *_, request = (e for e in process.events() if e["event"] in ("ready", "request"))
     assert ready["models"] == ["my tiny"], "and not where its file lies"
+    assert ready["lessons"] == f"{ready['url']}/lessons"
+    assert ready["class"] == f"{ready['url']}/class"
     assert (request["user"], request["status"]) == ("someone", 200)
     assert request["finish_reasons"] == [{"0": "error", "60": "max_tokens"}[grace]]
     assert (request["completion_tokens"] == 1500) == (grace == "60")

@@ -149,7 +149,7 @@ def _serve(args: Namespace) -> int:
         for listener in sockets:
             stack.enter_context(listener)
         try:
-            from cutaway.server.app import create_app
+            from cutaway.server.app import PAGES, create_app
             from cutaway.server.http import log, process
         except ImportError as error:
             raise InputError(
@@ -162,7 +162,8 @@ def _serve(args: Namespace) -> int:
         models = app.state.models
 
         def ready() -> None:
-            log.event("ready", url=url, models=models.names, context=models.first.room)
+            pages: dict[str, Any] = {name: f"{url}{path}" for name, path in PAGES.items()}
+            log.event("ready", url=url, **pages, models=models.names, context=models.first.room)
             if settings.api_key is None and not _is_local(host):
                 message = f"anyone who can reach {url} can use it: set --api-key or {_KEY}"
                 log.event("open", level=WARNING, message=message)

@@ -38,6 +38,8 @@ MODULES = (*_ROUTERS, *registry.endpoints())
 """The modules with endpoints: the core's, then those of the features in the registry."""
 ROUTERS = [module.router for module in MODULES]
 SCHEMAS = (*_SCHEMAS, *(more for module in MODULES for more in getattr(module, "SCHEMAS", ())))
+PAGES = {name: path for m in MODULES for name, path in getattr(m, "PAGES", {}).items()}
+"""Pages for people beside the one at /: name -> path."""
 _OPEN_PATHS = [path for module in MODULES for path in getattr(module, "OPEN_PATHS", ())]
 
 

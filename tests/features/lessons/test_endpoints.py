@@ -37,6 +37,13 @@ def test_a_lesson_contains_its_runs_and_fetches_the_script_of_all(client, name):
     assert int(answer.headers["content-length"]) < 350_000  # as gzip
 
 
+@pytest.mark.parametrize("path", ["/lessons", "/class"])
+def test_a_slash_at_the_end_is_forgiven(client, path):
+    answer = client.get(f"{path}/", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (308, f"..{path}")
+    assert client.get(f"{path}/").url.path == path
+
+
 def test_an_unknown_lesson_is_not_found(client):
     answer = client.get("/lessons/luck")
     assert answer.status_code == 404

@@ -123,6 +123,10 @@ def test_an_example_of_a_conversation_is_answered(open_page, tiny_server):
     assert "Tell me a joke about a cat." in said
     assert len(page.tokens) == 8
     assert not page.tab.get_by_role("group", name="Examples").is_visible()
+    form, settings = (
+        page.tab.locator(part).bounding_box() for part in ("ask-box", "settings-panel")
+    )
+    assert settings["y"] - form["y"] - form["height"] < 40, "no room is kept for the examples"
 
 
 def test_help_and_lessons_are_a_click_away(open_page, tiny_server):

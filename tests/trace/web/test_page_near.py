@@ -48,8 +48,9 @@ def test_an_encoders_page_opens_on_texts_to_compare(open_page, server):
     panel = page.tab.locator("near-panel")
     panel.get_by_text("is an encoder: it makes vectors of texts").wait_for()
     page.settle()
-    for part in ("ask-box", "settings-panel", "token-strip", "river-view", "first-look"):
+    for part in ("ask-box", "settings-panel", "token-strip", "river-view"):
         assert not page.tab.locator(part).is_visible(), part
+    assert page.tab.locator("first-look").inner_text() == "Help · Practice · Lessons · A class"
     assert "SmolLM2" not in page.tab.locator("body").inner_text()
     panel.get_by_role("button", name="A man is playing the guitar.").click()
     panel.get_by_text("It is the sum of the shares").wait_for()

@@ -8,7 +8,7 @@ from hashlib import sha256
 from threading import Lock
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from cutaway.features.lessons import LESSONS
 from cutaway.features.lessons.class_page import TITLE, class_page
@@ -21,7 +21,8 @@ from cutaway.trace.web.bundle import served_files
 
 router = APIRouter(route_class=StrictRoute, include_in_schema=False)
 
-OPEN_PATHS = ("/class", "/lessons", "/lessons/")
+PAGES = {"lessons": "/lessons", "class": "/class"}
+OPEN_PATHS = ("/class", "/class/", "/lessons", "/lessons/")
 """Paths that need no key: the lessons have nothing of the served model."""
 _LOCK = Lock()
 _STYLE_HASH = f"'sha256-{b64encode(sha256(INDEX_STYLE.encode()).digest()).decode()}'"
@@ -56,6 +57,18 @@ def lesson_plan(request: Request) -> Response:
     answer = _compose(_class).answer(request.headers)
     answer.headers.update(POLICY)
     return answer
+
+
+@router.get("/lessons/")
+def lessons_without_slash() -> Response:
+    """Redirect to the index, whose links are relative to a path without a slash."""
+    return RedirectResponse("../lessons", 308)
+
+
+@router.get("/class/")
+def class_without_slash() -> Response:
+    """Redirect to the class, likewise."""
+    return RedirectResponse("../class", 308)
 
 
 def _compose(document: Callable[..., PageFile], *names: str) -> PageFile:

@@ -66,8 +66,9 @@ export function keepAddress(store) {
 /** @param {Store} store what the document shows outside of its parts */
 function announce(store) {
   const { classList } = document.documentElement;
-  const { about, large } = store.state;
+  const { about, large, runs } = store.state;
   classList.toggle("large", large);
+  classList.toggle("begun", runs.length > 0);
   classList.toggle("compares", onlyCompares(about));
   classList.toggle("blank", about !== null && !store.run && firstPanel(about) !== "step");
   const notice = document.querySelector("#notice");

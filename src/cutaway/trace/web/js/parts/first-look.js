@@ -1,6 +1,6 @@
 /**
- * Lines for newcomers above the recorded run: what it is, and a question about its most uncertain step, whose answer is a
- * click away. They disappear with the recording.
+ * Lines for newcomers, until there is a run: links, and above a recorded run what it is, and a question about its most uncertain
+ * step, whose answer is a click away.
  */
 
 import { answer, question } from "../figures/rivals.js";
@@ -19,9 +19,10 @@ class FirstLook extends View {
   lessons = el("a", {}, "Lessons");
   lessonPlan = el("a", { title: "A class of 45 minutes" }, "A class");
   meaning = el("p", {}, "Over each token fall its likeliest rivals, as large as they were likely.");
+  introduction = el("span", {}, this.name, ": it continued the grey words. ", this.skip, this.replay, " · ");
 
   build() {
-    replace(this, el("p", {}, this.name, ": it continued the grey words. ", this.skip, this.replay, " · ",
+    replace(this, el("p", {}, this.introduction,
       button("Help", pressHelp, { class: "link" }), " · ",
       button("Practice", () => this.store.set({ panel: "lesson" }), { class: "link" }),
       " · ", this.lessons, " · ", this.lessonPlan), this.meaning, this.exchange);
@@ -31,18 +32,20 @@ class FirstLook extends View {
     const { recording, arriving, runs, about } = this.store.state;
     this.lessons.href = about?.local ? "lessons/index.html" : "lessons";
     this.lessonPlan.href = about?.local ? "class.html" : "class";
-    this.hidden = runs.length > 0 || (recording !== null && !this.store.showsRecording);
+    this.hidden = runs.length > 0;
     this.setAttribute("aria-busy", String(!recording)); // its place is kept meanwhile
-    const step = recording?.trace.steps[mostUncertain(recording.trace)];
-    if (this.hidden || !recording || !step) return;
-    setText(this.name, `Example, ${recording.name}`);
-    setText(this.question, question(recording.trace, step));
+    const shown = this.store.showsRecording ? recording : null; // not beside an encoder or a diffusion model
+    this.introduction.hidden = !shown;
+    this.meaning.hidden = !shown || !arriving;
+    this.exchange.hidden = !shown || arriving;
+    const step = shown?.trace.steps[mostUncertain(shown.trace)];
+    if (this.hidden || !shown || !step) return;
+    setText(this.name, `Example, ${shown.name}`);
+    setText(this.question, question(shown.trace, step));
     if (arriving) setText(this.answer, "");
     if (this.replay.hidden && !arriving && document.activeElement === this.skip) queueMicrotask(() => this.replay.focus());
     this.skip.hidden = !arriving;
     this.replay.hidden = arriving;
-    this.meaning.hidden = !arriving;
-    this.exchange.hidden = arriving;
   }
 
   /** Open the panel that answers, at the step and its token. */
