@@ -13,17 +13,17 @@ _ODD = {"type": "integer", "not": {"multipleOf": 2}}
 SCHEMAS = {
     "not": {"type": "object", "properties": {"name": _SHORT, "n": _ODD}, "required": ["name", "n"]},
     "uniqueItems": {
-        "type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 3,
-        "uniqueItems": True,
+        "type": "array", "minItems": 3, "uniqueItems": True,
+        "items": {"enum": ["red", "green", "blue", "cyan", "pink", "grey", "gold"]},
     },
     "oneOf": {
         "type": "object", "properties": {"card": _SHORT, "iban": _SHORT},
-        "oneOf": [{"required": ["card"]}, {"required": ["iban"]}],
+        "oneOf": [{"required": ["card"], "minProperties": 1}, {"required": ["iban"]}],
     },
     "if": {
         "type": "object", "required": ["country", "zip"],
         "properties": {"country": {"enum": ["US", "NL"]}, "zip": _SHORT},
-        "if": {"properties": {"country": {"const": "US"}}},
+        "if": {"properties": {"country": {"const": "US"}}, "minProperties": 2},
         "then": {"properties": {"zip": {"pattern": "^[0-9]{5}$"}}},
         "else": {"properties": {"zip": {"pattern": "^[0-9]{4}[A-Z]{2}$"}}},
     },

@@ -26,6 +26,7 @@ from cutaway.text.grammar.patterns.look_around import (
 )
 from cutaway.text.grammar.patterns.sets import check_repetition, make_quotable
 from cutaway.text.grammar.patterns.witness import with_witness
+from cutaway.text.grammar.rewriting import rewrite
 from cutaway.text.grammar.schema_checks import ANSWER, Judge, judge_of, judge_of_rules
 from cutaway.text.grammar.schemas import (
     WITHOUT_U,
@@ -114,7 +115,7 @@ def nested_json(schema: Any, *, compact: bool = False) -> str:
 def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
     check_values(schema)
     check_counts(schema)
-    schema = one_spelling(maskable(without_custom_formats(schema)))
+    schema = one_spelling(maskable(rewrite(without_custom_formats(schema))))
     rules: JsonCompileOptions = {"lenient": False}
     if compact:
         rules["whitespace_flexible"] = False

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from cutaway.base.checks import check_bool, check_choice, shown
 from cutaway.errors import InputError, Name
+from cutaway.text.grammar.rewriting import rewrite
 
 MAX_TOOLS = 512  # Anthropic's clients send more than OpenAI's limit of 128
 MAX_DEPTH = 64
@@ -71,9 +72,16 @@ class Tool:
         return {"type": "object", **self.parameters}
 
     def parameters_schema(self) -> dict[str, Any]:
-        """Return ``schema()``; for a custom tool, a schema with its text as the only parameter."""
+        """Return ``schema()``, its parameters in keywords that forms without JSON can enforce.
+
+        For a custom tool, return a schema with its text as the only parameter.
+        """
         if self.format is None:
-            return self.schema()
+            schema = self.schema()
+            properties = schema.get("properties")
+            if not isinstance(properties, dict):
+                return schema
+            return {**schema, "properties": {name: rewrite(v) for name, v in properties.items()}}
         text = {"type": "string"}
         if self.format == "regex":
             text["pattern"] = f"^(?:{self.definition})$"
