@@ -9,21 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.files.block_folder import BlockFolder, stored_files
-from cutaway.requests.prefix_store import PrefixStore
+from cutaway.files.block_folder import stored_files
 from support.engine_mock import MockRequest, make_engine, read_written, run_to_end
 from support.mock_backend import narrow
+from support.stored_engines import BLOCK, make_stored, open_folder
 
-BLOCK, SIZE = 4, 1 << 30
 TEXTS = st.lists(st.sampled_from([*b"ab"]), min_size=1, max_size=40).map(tuple)
 LAYERS = {"window": st.sampled_from([0, 5, 9]), "has_state": st.booleans()}
-
-
-def make_stored(root, size=SIZE, **policy):
-    """Return an engine whose prefix cache is kept in a folder."""
-    engine = make_engine(narrow, block=BLOCK, **policy)
-    engine.use_store(PrefixStore(engine, BlockFolder(root, size, "mock", {"weights": "mock"})))
-    return engine
 
 
 def run_beside(requests, engine):
@@ -118,7 +110,7 @@ def test_a_damaged_block_is_dropped_and_computed(tmp_path, caplog, damage):
     alone = MockRequest(text).run_on(engine)
     engine.store.flush()
     names = engine.blocks.names(text)
-    file = BlockFolder(tmp_path, SIZE, "mock", {"weights": "mock"}).path(names[2], "kv")
+    file = open_folder(tmp_path).path(names[2], "kv")
     data = file.read_bytes()
     file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if damage == "flip" else damage(data))
     later = make_stored(tmp_path)
@@ -137,7 +129,7 @@ def test_a_block_under_another_blocks_name_is_damaged(tmp_path):
     engine = make_stored(tmp_path)
     MockRequest(tuple(b"ab" * 9)).run_on(engine)
     engine.store.flush()
-    folder = BlockFolder(tmp_path, SIZE, "mock", {"weights": "mock"})
+    folder = open_folder(tmp_path)
     first, second = (folder.path(name, "kv") for name in engine.blocks.names(b"ab" * 9)[:2])
     second.write_bytes(first.read_bytes())
     later = make_stored(tmp_path)
