@@ -103,6 +103,31 @@ def test_a_folder_that_is_full_loses_what_was_not_used_for_the_longest_time(tmp_
     assert cached == {texts[5]: 36, texts[1]: 0}
 
 
+def test_more_than_the_folder_holds_is_written_once(tmp_path):
+    engine = make_stored(tmp_path, 3000)
+    texts = [tuple(b"%c" % letter * 40) for letter in b"abcdefgh"]
+    for text in texts:
+        MockRequest(text).add_to(engine)
+    run_to_end(engine)
+    engine.store.flush()
+    before = engine.store.counts()
+    assert before.written_bytes > 1000  # and 48 bytes more for each block of 16
+    assert before.bytes <= 3000
+    engine.store.flush()
+    assert engine.store.counts().written_bytes == before.written_bytes
+
+
+def test_what_memory_finds_stays_in_the_folder_too(tmp_path):
+    engine, texts = make_stored(tmp_path, 4000), [tuple(b"%c" % n * 40) for n in b"abcdefgh"]
+    for text in texts:
+        for prompt in (texts[0], text):
+            MockRequest(prompt).run_on(engine)
+            engine.store.flush()
+    assert engine.store.counts().hit_tokens == 0
+    later = [MockRequest(text).finish(make_stored(tmp_path, 4000)) for text in texts[:2]]
+    assert [finished.sequence.num_cached_tokens for finished in later] == [36, 0]
+
+
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b + b"x", lambda b: b[:20], "flip"])
 def test_a_damaged_block_is_dropped_and_computed(tmp_path, caplog, damage):
     text = tuple(b"a" * 21)

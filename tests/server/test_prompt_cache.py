@@ -6,7 +6,7 @@ import pytest
 from cutaway import LLM
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
-from cutaway.requests.prefix_store import StoreSettings
+from cutaway.requests.store_settings import StoreSettings
 from cutaway.server.model_cache import ModelCache
 from cutaway.server.on_demand import OnDemandLLM
 from support.served import serve, serve_all

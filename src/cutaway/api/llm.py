@@ -91,7 +91,7 @@ class LLM(TextWriter):
         )  # fmt: skip
         store = None
         if cache_dir is not None or cache_size is not None:
-            from cutaway.requests.prefix_store import StoreSettings  # hashlib is a few ms
+            from cutaway.requests.store_settings import StoreSettings  # hashlib is a few ms
 
             store = StoreSettings.read(cache_dir, cache_size, prefix_cache=prefix_cache)
         if not isinstance(model, LoadedModel):

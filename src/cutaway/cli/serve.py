@@ -352,7 +352,7 @@ def _on_demand(
     from cutaway.compute.loading.model import LoadedModel
     from cutaway.compute.loading.setup import Setup
     from cutaway.engine import Policy
-    from cutaway.requests.prefix_store import StoreSettings
+    from cutaway.requests.store_settings import StoreSettings
     from cutaway.server.model_cache import ModelCache
     from cutaway.server.on_demand import OnDemandLLM
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.engine import Denoise
-    from cutaway.requests.prefix_store import StoreSettings
+    from cutaway.requests.store_settings import StoreSettings
     from cutaway.text.grammar.compiler import Accepted, Compiled
     from cutaway.text.tools import Tool
 

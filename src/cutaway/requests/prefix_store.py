@@ -9,14 +9,13 @@ computed.
 
 import atexit
 import os
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from itertools import takewhile
 from logging import getLogger
-from pathlib import Path
 from threading import Lock, Thread
 from time import time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,57 +23,22 @@ from weakref import WeakMethod, ref
 
 import numpy as np
 
-from cutaway.base.checks import check_int, shown
 from cutaway.compute.backends import Bytes
 from cutaway.engine import Engine
 from cutaway.engine.loop.pinned import copy_parts, fill_blocks, part_bytes
-from cutaway.engine.memory.block_manager import Node, Salt
+from cutaway.engine.memory.block_manager import Salt
 from cutaway.engine.memory.store import BlockPart, StoreCounts
-from cutaway.errors import CutawayError, FormatError, InputError
-from cutaway.files.block_folder import BlockFolder, make_private
+from cutaway.errors import CutawayError, FormatError
+from cutaway.files.block_folder import BlockFolder
 
 if TYPE_CHECKING:
-    from cutaway.compute.loading.model import LoadedModel
+    pass
 
-CACHE_SIZE = 10 * 10**9
-"""The size of a folder in bytes, if none is given."""
-_LEAST = 1 << 20
 _AT_ONCE = 1 << 24  # bytes that are read or copied between two steps
 _MOST_WAITING = 1 << 26  # bytes that wait in memory to be written
+_MANY_NAMES = 100_000
+_COUNTS = ("hit_tokens", "read_bytes", "written_bytes", "missed_bytes", "damaged")
 _LOG = getLogger("cutaway.cache")
-
-
-@dataclass(frozen=True)
-class StoreSettings:
-    """Where and how the prefix cache is kept on a disk; InputError for a bad setting.
-
-    folder  a folder that is this user's own; it is made if it does not exist
-    size    the most bytes of all models' blocks in it
-    """
-
-    folder: Path
-    size: int = CACHE_SIZE
-
-    @classmethod
-    def read(cls, cache_dir: Any, cache_size: Any, *, prefix_cache: bool) -> "StoreSettings | None":
-        """Read the keywords of ``LLM``; None if there is no folder."""
-        if cache_dir is None:
-            if cache_size is not None:
-                raise InputError("cache_size", " is of the folder cache_dir: name that too")
-            return None
-        if not prefix_cache:
-            raise InputError("cache_dir", " keeps the prefix cache, which is off: leave it on")
-        if not isinstance(cache_dir, str | os.PathLike) or not os.fspath(cache_dir):
-            raise InputError("cache_dir", f" must be a folder's name, not {shown(cache_dir)}")
-        size = CACHE_SIZE if cache_size is None else check_int("cache_size", cache_size, _LEAST)
-        folder = Path(cache_dir).expanduser().resolve()
-        make_private(folder)
-        return cls(folder, size)
-
-    def open(self, model: "LoadedModel", engine: Engine) -> None:
-        """Let an engine keep its prefix cache here, under its model's name."""
-        folder = BlockFolder(self.folder, self.size, model.name, model.computed_by)
-        engine.use_store(PrefixStore(engine, folder))
 
 
 class _Unwritten(NamedTuple):
@@ -91,6 +55,17 @@ class _Unwritten(NamedTuple):
     @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self.parts.values())
+
+
+class _Use(NamedTuple):
+    """The use of a text's blocks.
+
+    outside  how many of the first blocks have windows that were not read
+    """
+
+    names: Sequence[bytes]
+    outside: int
+    used_ns: int
 
 
 @dataclass
@@ -116,12 +91,12 @@ class PrefixStore:
     def __init__(self, engine: Engine, folder: BlockFolder) -> None:
         self._engine, self._folder, self._pid = ref(engine), folder, os.getpid()
         self._sizes = part_bytes(engine)
-        self._file_names = folder.trim() or set()  # names of files that the folder has, or had
+        self._file_names = folder.trim() or set()  # that this process has found or written
         self._waiting: deque[_Unwritten] = deque()
         self._waiting_bytes = 0
         self._reading: _Reading | None = None
-        self._used: deque[tuple[Sequence[bytes], int]] = deque()  # names, and when
-        self._totals = Counter[str]()  # each name is counted by one thread alone
+        self._used: deque[_Use] = deque(maxlen=1000)
+        self._totals = dict.fromkeys(_COUNTS, 0)  # each is counted by one thread alone
         self._ask: Callable[[], Callable[[Callable[[], Any]], Any] | None] = lambda: None
         self._lock, self._has_work = Lock(), False
         self._thread: Thread | None = None
@@ -155,8 +130,10 @@ class PrefixStore:
         blocks = engine.blocks
         block_ids = blocks.match(token_ids, salt)
         usable = len(block_ids)
-        blocks.release(block_ids, blocks.num_out_of_window(usable * blocks.block))
+        outside = blocks.num_out_of_window(usable * blocks.block)
+        blocks.release(block_ids, outside)
         names, published = blocks.names(token_ids, salt), blocks.num_known(token_ids, salt)
+        self._used.append(_Use(names[:usable], outside, time_ns()))
         has = cache(self._folder.has)
         further = takewhile(lambda name: has(name, BlockPart.KV), names[published:])
         longest = published + sum(1 for _ in further)
@@ -218,8 +195,10 @@ class PrefixStore:
         if (now := self._reading) and now.read:
             engine = self._engine()
             assert engine is not None
-            self._totals["hit_tokens"] += len(now.read) * engine.blocks.block
-            self._used.append((now.names, time_ns()))
+            block = engine.blocks.block
+            self._totals["hit_tokens"] += len(now.read) * block
+            outside = engine.blocks.num_out_of_window(len(now.names) * block)
+            self._used.append(_Use(now.names, outside, time_ns()))
         self._reading = None
 
     # -- what is to be written -------------------------------------------------------------------
@@ -227,30 +206,29 @@ class PrefixStore:
     def save(self, block_id: int) -> None:
         """See ``BlockStore``."""
         engine = self._engine()
-        if engine is None or self._in_child:
+        if engine is None or self._in_child or not (parts := self._lacks(engine, block_id)):
             return
-        block = self._copy(engine, block_id)
-        if block is None:
+        nbytes = sum(self._sizes[part] for part in parts)
+        if self._waiting_bytes + nbytes > _MOST_WAITING:
+            self._totals["missed_bytes"] += nbytes
             return
+        block = self._copy(engine, block_id, parts)
         with self._lock:
-            has_room = self._waiting_bytes + block.nbytes <= _MOST_WAITING
-            if has_room:
-                self._waiting.append(block)
-                self._waiting_bytes += block.nbytes
-        if has_room:
-            self._begin_writing()
-        else:
-            self._totals["missed_bytes"] += block.nbytes
+            self._waiting.append(block)
+            self._waiting_bytes += nbytes
+        self._begin_writing()
 
-    def _copy(self, engine: Engine, block_id: int) -> _Unwritten | None:
-        """Copy the parts of a block that the folder is not known to have; None if it has all."""
+    def _copy(self, engine: Engine, block_id: int, parts: Collection[BlockPart]) -> _Unwritten:
         node = engine.blocks.node(block_id)
-        if node is None:
-            return None
-        lacks = [part for part in self._parts(engine, block_id) if not self._knows(node, part)]
-        if not lacks:
-            return None
-        return _Unwritten(node.name, node.place, copy_parts(engine, block_id, lacks))
+        assert node is not None
+        return _Unwritten(node.name, node.place, copy_parts(engine, block_id, parts))
+
+    def _lacks(self, engine: Engine, block_id: int) -> list[BlockPart]:
+        """Return the parts of a published block that the folder is not known to have."""
+        if (node := engine.blocks.node(block_id)) is None:
+            return []
+        name, parts = node.name.hex(), self._parts(engine, block_id)
+        return [part for part in parts if f"{name}.{part}" not in self._file_names]
 
     def _parts(self, engine: Engine, block_id: int) -> Iterable[BlockPart]:
         """Yield the parts that a published block has in memory."""
@@ -261,17 +239,14 @@ class PrefixStore:
         if blocks.states and blocks.states.is_whole(block_id):
             yield BlockPart.STATE
 
-    def _knows(self, node: Node, part: BlockPart) -> bool:
-        return f"{node.name.hex()}.{part}" in self._file_names
-
     def _take_unwritten(self) -> list[_Unwritten]:
         """Copy a few blocks that are not written, if the engine is idle; call between steps."""
         engine, batch, nbytes = self._engine(), list[_Unwritten](), 0
         if engine is None or not engine.is_idle:
             return []
         for block_id, _ in engine.blocks.nodes():
-            if block := self._copy(engine, block_id):
-                batch.append(block)
+            if parts := self._lacks(engine, block_id):
+                batch.append(block := self._copy(engine, block_id, parts))
                 nbytes += block.nbytes
             if nbytes >= _AT_ONCE:
                 break
@@ -302,6 +277,7 @@ class PrefixStore:
                 try:
                     thread.start()
                 except RuntimeError:  # the interpreter is ending, or there is no thread left
+                    self._owner = None
                     return
                 self._thread = thread
 
@@ -311,7 +287,7 @@ class PrefixStore:
             while self._take_work():
                 self._write_rest(self._ask_owner)
         except BaseException:
-            self._thread = None  # the next work has another thread
+            self._thread = self._owner = None  # the next work has another thread
             raise
 
     def _take_work(self) -> bool:
@@ -330,17 +306,27 @@ class PrefixStore:
             return []
 
     def _write_rest(self, take: Callable[[], list[_Unwritten]]) -> None:
-        """Write what waits, then what ``take`` returns, until it returns nothing."""
+        """Write what waits, then what ``take`` returns, until it returns nothing.
+
+        What was removed to make room is not written again, however full the folder is.
+        """
         now = time_ns()
         while blocks := self._take_waiting() or take():
             if not all(self._write(block, now) for block in blocks):
                 return
-            if (present := self._folder.trim()) is not None:
-                self._file_names &= present
+            present = self._folder.trim()
+            if present is not None and len(self._file_names) > 2 * len(present) + _MANY_NAMES:
+                self._file_names = present
         while self._used:
-            names, used_ns = self._used.popleft()
-            for place, name in enumerate(names):
-                self._folder.touch(name, BlockPart, used_ns - place * 1000)
+            self._touch(self._used.popleft())
+
+    def _touch(self, use: "_Use") -> None:
+        """Note a text's use on the disk; memory's own uses count, so that what is hot stays."""
+        for place, name in enumerate(use.names):
+            parts = [BlockPart.KV]
+            parts += [BlockPart.WINDOW] if place >= use.outside else []
+            parts += [BlockPart.STATE] if place == len(use.names) - 1 else []
+            self._folder.touch(name, parts, use.used_ns - place * 1000)
 
     def _take_waiting(self) -> list[_Unwritten]:
         """Take all that waits; what comes meanwhile has its room."""

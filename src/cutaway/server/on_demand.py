@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from cutaway.requests.keywords import RequestOptions
-    from cutaway.requests.prefix_store import StoreSettings
+    from cutaway.requests.store_settings import StoreSettings
 
 P = ParamSpec("P")
 T = TypeVar("T")
