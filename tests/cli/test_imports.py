@@ -72,7 +72,8 @@ SELDOM = {
     "cutaway.trace",
 }  # fmt: skip
 """What few texts need."""
-MOST_MODULES = 130
+MOST_MODULES = 140
+"""Of cutaway: some more than today, since a module may be cut in two."""
 
 
 def test_a_text_imports_no_more_than_it_needs(tiny_path):

@@ -190,12 +190,13 @@ _REPLAY_ADVICE = (
 class PrescribedTokens:
     """The prescribed tokens of one sequence; see ``RunParams`` for forced tokens and replays.
 
+    is_empty  whether there are none, as in most sequences
     diverged  whether the output differs from the replay; it may agree again after a rewind
     """
 
     def __init__(self, forced: tuple[int, ...], replay: tuple[int, ...]) -> None:
         self._forced, self._replay = forced, replay
-        self.diverged = False
+        self.is_empty, self.diverged = not (forced or replay), False
 
     def is_forced(self, index: int) -> bool:
         """Whether the token at this index of the output is forced instead of drawn."""

@@ -235,10 +235,13 @@ def rows_to_state_change(sequence: "Sequence", start: int) -> int:
 def change_states(backend: Backend, scheduled: list[Scheduled]) -> None:
     """Apply interventions to the recurrent states that were stored after the last rows."""
     for entry in scheduled:
-        interventions, row = entry.sequence.request.interventions, entry.num_rows - 1
-        slot = dict(entry.states or ()).get(row) if interventions and interventions.states else None
+        interventions = entry.sequence.request.interventions
+        if not (interventions and interventions.states):
+            continue
+        row = entry.num_rows - 1
+        slot = dict(entry.states or ()).get(row)
         stored = None if slot is None else backend.read_state(slot)
-        if interventions and slot is not None and stored is not None:
+        if slot is not None and stored is not None:
             state = stored.copy()
             interventions.change_state(state.view(np.float32), entry.start + row)
             backend.write_state(slot, state)

@@ -166,8 +166,8 @@ class Sequence:
     @property
     def num_prescribed(self) -> int:
         """How many prescribed tokens follow the text and can be computed with it."""
-        if not self.request.run.kv_cache:  # the naive loop computes a token at a time
-            return 0
+        if self._prescribed.is_empty or not self.request.run.kv_cache:
+            return 0  # without a cache, the naive loop computes a token at a time
         left = self._prescribed.num_left(len(self.output_token_ids))
         return max(min(left, self.longest - len(self) - 1), 0)
 
@@ -182,6 +182,8 @@ class Sequence:
 
     def next_forced(self, count: int) -> list[int]:
         """The tokens among the next ``count`` that are forced."""
+        if self._prescribed.is_empty:
+            return []
         return self._prescribed.get_forced(len(self.output_token_ids), count)
 
     def describe_token(self, token_id: int) -> str:
@@ -224,7 +226,8 @@ class Sequence:
         source = self._source(drafted_by)
         self.fingerprint = chain_hash(self.fingerprint, sampled.logits_hash)
         self.output_token_ids.append(token_id)
-        self._prescribed.follow(self.output_token_ids, len(self.output_token_ids) - 1)
+        if not self._prescribed.is_empty:
+            self._prescribed.follow(self.output_token_ids, len(self.output_token_ids) - 1)
         certain, text = self._text.push(token_id)
         refused_by = self._follow_constraint(token_id, forced=source == "forced")
         if self.finish_reason:

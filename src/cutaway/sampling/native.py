@@ -169,7 +169,7 @@ def sample(
         and draw.compiled.native
         and not check_vocabulary(draw.observe, draw.forced, vocab)
     ]
-    again = [i for i in native if draws[i].asks_unconstrained]
+    again = [i for i in native if draws[i].mask is not None and draws[i].asks_unconstrained]
     sampled: dict[int, Any] = {}
     unconstrained: dict[int, Any] = {}
     if native:

@@ -27,6 +27,7 @@ from cutaway.sampling.luck import gumbel
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = np.uint64(0xD6E8FEB86659FD93)  # the multiplier of Pelle Evensen's rrmxmx
 _HALF = np.uint64(32)
+_GOLDEN, _MIX = int(GOLDEN), int(MIX)
 
 START = 0xC07A_0A1D
 """The fingerprint of a run without rows."""
@@ -44,8 +45,8 @@ def row_hash(logits: NDArray[np.float32]) -> int:
 
 def chain_hash(so_far: int, row: int) -> int:
     """Append one row's hash to the fingerprint of the rows before it."""
-    mixed = (so_far ^ row) * int(MIX) % 2**64
-    return (mixed ^ (mixed >> 29)) * int(GOLDEN) % 2**64
+    mixed = (so_far ^ row) * _MIX % 2**64
+    return (mixed ^ (mixed >> 29)) * _GOLDEN % 2**64
 
 
 # -- how likely tokens are -------------------------------------------------------------------------

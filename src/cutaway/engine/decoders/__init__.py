@@ -137,9 +137,10 @@ class Autoregressive(Decoder):
         is_last = start + len(tokens) == len(sequence)
         first_logit_row = min(first, len(tokens) - 1) if is_last else first
         scheduled = Scheduled(sequence, start, tokens, first_logit_row=first_logit_row)
-        fits = min(room - len(tokens), logit_room - len(scheduled.wanted_rows)) if is_last else 0
-        if prescribed := sequence.next_prescribed(fits):
-            scheduled.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
+        if is_last and sequence.num_prescribed:
+            fits = min(room - len(tokens), logit_room - len(scheduled.wanted_rows))
+            if prescribed := sequence.next_prescribed(fits):
+                scheduled.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
         return scheduled
 
     def draws(self, scheduled: Scheduled) -> list[RowDraw]:

@@ -25,6 +25,7 @@ from cutaway.engine.scheduled import Scheduled, run_scheduled
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
 from cutaway.errors import InputError, Name, QueueFullError
+from cutaway.sampling import RowDraw
 
 if TYPE_CHECKING:
     from cutaway.engine.memory.store import BlockStore, StoreCounts
@@ -105,10 +106,13 @@ class Engine:
             total, started = lap(started)
             phases.draft = self.scheduler.draft_s
             phases.schedule = total - phases.draft
+            # Before the run, so that sampling follows it at once, while the threads are awake.
+            draws = [entry.sequence.decoder.draws(entry) for entry in scheduled]
+            phases.sample, started = lap(started)
             rows, logits = run_scheduled(self.backends, scheduled, self.speculator)
             phases.run, started = lap(started)
-            outcomes = self._sample(scheduled, rows, logits)
-            phases.sample, _ = lap(started)
+            outcomes = self._sample(draws, rows, logits)
+            phases.sample += lap(started)[0]
             self.scheduler.learn(phases.run + phases.sample)
             for entry, entry_rows, entry_outcomes in zip(scheduled, rows, outcomes, strict=True):
                 self._commit(entry, entry_rows, entry_outcomes)
@@ -145,17 +149,16 @@ class Engine:
             self._sequence_blocks.finish_copies()
 
     def _sample(
-        self, scheduled: list[Scheduled], rows: list[Logits], logits: Logits
+        self, draws: list[list[RowDraw]], rows: list[Logits], logits: Logits
     ) -> list[list[Outcome]]:
         """Draw the next tokens of each sequence, as if its draft tokens were right.
 
         rows    the logits of each sequence; tokens are drawn from the last of them
         logits  all of these in one array if one run computed them; else an empty array
         """
-        draws = [entry.sequence.decoder.draws(entry) for entry in scheduled]
         last = [part[len(part) - len(d) :] for part, d in zip(rows, draws, strict=True) if d]
         if not last:
-            return [[] for _ in scheduled]
+            return [[] for _ in draws]
         together = logits if sum(map(len, last)) == len(logits) else np.concatenate(last)
         outcomes = iter(self.backend.sample(together, [draw for part in draws for draw in part]))
         return [[next(outcomes) for _ in part] for part in draws]

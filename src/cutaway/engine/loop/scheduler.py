@@ -157,7 +157,7 @@ class Scheduler:
         scheduled = decoding + prefill
         self._blocks.trim_windows(self.running, scheduled)
         self._blocks.place_states(scheduled)
-        return sorted(scheduled, key=lambda s: s.sequence.key)
+        return sorted(scheduled, key=lambda s: s.sequence.key) if prefill else decoding
 
     def learn(self, seconds: float) -> None:
         """Note how long the last scheduled step took."""
@@ -240,9 +240,9 @@ class Scheduler:
         for left, sequence in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if self._grow(sequence):
                 entry = self._rows(sequence, room - left + 1)  # leaves each of the others a row
-                if entry.num_rows:  # else it waits for room
+                if num_rows := entry.num_rows:  # else it waits for room
                     scheduled.append(entry)
-                    room -= entry.num_rows
+                    room -= num_rows
         self._draft([s for s in scheduled if s.sequence.decoder.drafts], len(scheduled))
         return scheduled
 
@@ -356,6 +356,8 @@ class Scheduler:
         if not sequence.memory.blocks:
             return False
         lacking = self._blocks.lacking(sequence, sequence.decoder.positions(sequence))
+        if not lacking:
+            return True
         while lacking > self._blocks.free:
             last = self.running[-1]
             self.preempt(last)

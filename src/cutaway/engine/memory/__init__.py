@@ -120,8 +120,8 @@ class SequenceBlocks:
         if not sequence.request.run.kv_cache:
             return
         memory, whole = sequence.memory, sequence.num_computed_tokens // self._blocks.block
-        shares = self._is_cached(sequence) and sequence.decoder.shares(sequence)
-        if shares and whole > memory.published:
+        is_new = whole > memory.published
+        if is_new and self._is_cached(sequence) and sequence.decoder.shares(sequence):
             text = sequence.tokens(0, whole * self._blocks.block)
             memory.blocks = self._blocks.publish(
                 memory.blocks, text, memory.published, sequence.request.salt

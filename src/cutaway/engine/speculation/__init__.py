@@ -250,6 +250,8 @@ class Speculator:
 
     def reads_hidden(self, scheduled: Scheduled) -> bool:
         """Whether the hidden states of all these rows are wanted."""
+        if self.draft is None:
+            return False
         head = self._head
         return head is not None and scheduled.sequence.request.run.speculate == head.kind
 
