@@ -206,7 +206,7 @@ def test_one_slow_step_changes_no_cost():
     found = measured({1: 0.010, 2: 0.011})
     before = found.draft_costs(1, 1)
     found.learn_step(1, 5.0)
-    for _ in range(7):
+    for _ in range(40):
         found.learn_step(3, 0.012)
     assert found.draft_costs(1, 1)[1] == pytest.approx(before[1])
 
@@ -223,7 +223,7 @@ def test_the_passes_of_a_drafter_cost_as_much_as_was_measured(blocks, passes):
     assert found.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.25 * passes)
     for seconds in (0.004, 0.004, 0.9):
         found.learn_passes(drafter, 1, seconds)
-    for _ in range(8):
+    for _ in range(32):
         found.learn_step(1, 0.010)
     assert found.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.4 * passes)
     assert found.draft_costs(1, 1, drafter)[0] == 0

@@ -26,7 +26,7 @@ MEASURABLE_S = 1e-3
 """Shorter steps say more of the loop around the model than of rows."""
 _RECENT = 5  # the median of so many times counts, so that one slow step changes nothing
 _ENOUGH = 3  # times
-_OUTDATED = 8  # steps, after which costs are computed anew
+_OUTDATED = 32  # steps, after which costs are computed anew
 
 
 class Drafter(Protocol):
