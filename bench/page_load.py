@@ -8,6 +8,9 @@ of their answers, heads included. A static host may compress its files or not: t
 those of the files under gzip, and the model's own files are left out. CLS is the browser's
 cumulative layout shift: below 0.1 is good. Prints what moved, too.
 
+Then opens the page, the class, the list of lessons and two lessons on a slow line, each in a
+profile of its own: what a first visit loads, and in how many seconds it is there.
+
 Needs `pip install playwright` and a Chromium: that of CHROMIUM in the environment, or of the PATH.
 """
 
@@ -39,13 +42,24 @@ WATCH = """
 SHOWN = "() => document.querySelector('token-strip .chip[aria-current]')"
 THREADS = ("worker.js", "thread.js")
 LATER = 1500  # milliseconds, in which fonts, figures and the settings arrive
+READ = "() => document.readyState === 'complete'"
+FIRST = {
+    "": SHOWN,
+    "class": READ,
+    "lessons": READ,
+    "lessons/softmax": SHOWN,
+    "lessons/induction": SHOWN,
+}
+"""What a first visit opens, and when it is there. Induction is the largest lesson."""
+SLOW = {"latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}
 
 
 class Visit(NamedTuple):
-    """The bytes of each answer by its path, and the layout shifts with what moved."""
+    """The bytes of each answer by its path, the layout shifts with what moved, and the time."""
 
     answers: dict[str, float]
     shifts: list[tuple[float, list[str]]]
+    seconds: float
 
     @property
     def cls(self) -> float:
@@ -53,8 +67,11 @@ class Visit(NamedTuple):
         return sum(value for value, _ in self.shifts)
 
 
-def visit(context: Any, address: str) -> Visit:
-    """Open the address in a tab of its own, until the run is shown."""
+def visit(context: Any, address: str, shown: str = SHOWN, *, slow: bool = False) -> Visit:
+    """Open the address in a tab of its own, until it is shown.
+
+    slow: on a line of 1.6 Mbit/s, with 150 ms there and back
+    """
     page = context.new_page()
     fetched = list[str]()  # by the page's threads, too, of which the tools do not tell
     page.on("requestfinished", lambda request: fetched.append(urlsplit(request.url).path))
@@ -70,14 +87,17 @@ def visit(context: Any, address: str) -> Visit:
     )
     tools.on("Network.loadingFinished", note)
     tools.send("Network.enable")
+    if slow:
+        tools.send("Network.emulateNetworkConditions", {"offline": False, **SLOW})
     page.add_init_script(WATCH)
     page.goto(address)
-    page.wait_for_function(SHOWN, timeout=60_000)
+    page.wait_for_function(shown, timeout=60_000)
+    seconds = page.evaluate("performance.now()") / 1e3
     page.wait_for_timeout(LATER)
     page.wait_for_load_state("networkidle")
     if answers:
         answers |= {path: 0.0 for path in fetched if path.endswith(THREADS)}
-    seen = Visit(answers, page.evaluate("shifts"))
+    seen = Visit(answers, page.evaluate("shifts"), seconds)
     page.close()
     return seen
 
@@ -111,16 +131,34 @@ def measure(chromium: Any, address: str, folder: Path | None) -> dict[str, Any]:
     return found
 
 
+def measure_first(chromium: Any, url: str) -> dict[str, Any]:
+    """Open each page of the server as somebody who has nothing of it yet, on a slow line."""
+    found = dict[str, Any]()
+    for path, shown in FIRST.items():
+        context = chromium.new_context(**SIZES["phone"])
+        seen = visit(context, f"{url}/{path}", shown, slow=True)
+        context.close()
+        found[f"/{path}"] = {
+            "requests": len(seen.answers),
+            "kB": sum(seen.answers.values()) / 1e3,
+            "seconds": seen.seconds,
+            "CLS": seen.cls,
+        }
+    return found
+
+
 def main() -> None:
     parser = parser_of(__doc__, write="docs/page.md")
     args = parser.parse_args()
-    check_page(args.write, "page-load")
+    for name in ("page-load", "first-visits"):
+        check_page(args.write, name)
     model = args.model or "toy-writer"
     llm = LLM(model, progress=False)
     with tempfile.TemporaryDirectory() as temporary, browser() as chromium:
         folder = Path(temporary) / "page"
         write_page_folder(llm.model, folder, context=512, cores=page_cores())
         with served(Path(model)) as url, hosted(folder) as alone:
+            first = measure_first(chromium, url)
             found = {
                 "served": measure(chromium, url, None),
                 "exported": measure(chromium, alone, folder),
@@ -133,6 +171,18 @@ def main() -> None:
     ]
     table = grid(["", "requests", "kB, compressed", "CLS"], rows)
     publish(table, found, args.write, "page-load")
+    rows = [
+        [
+            f"`{path}`",
+            one["requests"],
+            f"{one['kB']:.1f}",
+            f"{one['seconds']:.1f}",
+            f"{one['CLS']:.3f}",
+        ]
+        for path, one in first.items()
+    ]
+    table = grid(["", "requests", "kB, compressed", "seconds", "CLS"], rows)
+    publish(table, first, args.write, "first-visits")
 
 
 if __name__ == "__main__":
