@@ -133,8 +133,8 @@ def compare_texts(llm: LLM, visit: Visit, seeds: int, tokens: int) -> None:
     """Print how many texts have the engine's fingerprints, and which have not."""
     how: dict[str, Any] = {"max_tokens": tokens, "temperature": 0.9, "ignore_eos": True}
     equal = 0
-    for seed in range(seeds):
-        for prompt in PROMPTS:
+    for prompt in PROMPTS:  # so that its keys and values are computed once
+        for seed in range(seeds):
             here = llm.generate(prompt, seed=seed, **how).fingerprint
             is_equal = visit.write(prompt, seed, **how) == here
             equal += is_equal

@@ -153,7 +153,7 @@ def page(only_page):
 
 
 def wait_for_line(page, words):
-    page.tab.locator("device-line").get_by_text(words).wait_for()
+    page.tab.locator("device-line").get_by_text(words).wait_for(timeout=10 * MINUTE)
 
 
 def replay(trace_file, path, capsys):
@@ -171,6 +171,22 @@ def test_a_program_of_the_processor_is_declined_and_nothing_fetched_for_it(
     assert page.tab.evaluate(RUNS, asked) == [alone.generate("ab a", seed=3, **HOW).fingerprint]
     names = {url.rsplit("/")[-1] for url in page.requests}
     assert not names & {"gpu.json", "gpu.bin", "probe.json", "probe.bin"}
+    page.close()
+    context.close()
+
+
+def test_the_line_says_what_was_not_checked(gpu_context, hosted, folder):
+    context = gpu_context.browser.new_context()
+    page = open_ready(context, hosted(folder))
+    wait_for_line(page, DECLINED)
+    device = {"gpu": GPU, "checked": {"right": 3, "all": 6, "rows": 4, "longest": 256}}
+    page.tab.locator("device-line").evaluate("(line, device) => line.store.set({ device })", device)
+    wait_for_line(
+        page,
+        f"Your GPU computes ({GPU}): the same bits as a processor in 3 of 6 texts, and there was "
+        'no time for more: until "Check again" has computed them, it reads at most 4 tokens at a '
+        "time, and your processor goes on with texts of more than 256.",
+    )
     page.close()
     context.close()
 

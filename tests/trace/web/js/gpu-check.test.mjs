@@ -45,7 +45,9 @@ test("a slow GPU that is used all the same computes only what it was checked wit
   assert.deepEqual([model.checked, model.rows, model.longest], [3, 4, CHUNK]);
   assert.equal((await model.run([1], CHUNK - 1))[0], CHUNK);
   assert.throws(() => model.run([1], CHUNK), (error) => error instanceof GpuError && /with texts of up to 256 tokens only/.test(error.message));
-  await model.checkAll();
+  const stages = [];
+  await model.checkAll((stage) => stages.push(stage));
+  assert.deepEqual(stages, SIZES.map((_, right) => `${right} of ${ALL} texts had the bits of a processor`));
   assert.deepEqual([model.checked, model.rows, model.longest], [ALL, 64, Infinity]);
 });
 

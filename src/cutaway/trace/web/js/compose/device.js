@@ -26,13 +26,13 @@ class DeviceLine extends View {
     const { device } = this.store.state;
     this.hidden = device === null;
     if (device === null) return;
-    const { gpu, reason, isDeclined, refusal, stage, memory } = device;
+    const { gpu, reason, isDeclined, refusal, stage, memory, checked } = device;
     this.line.ariaBusy = String(device.stage !== undefined); // a screen reader hears the end, not each kernel
-    setText(this.line, this.isChecking ? `checking the GPU (${gpu}) …`
+    setText(this.line, this.isChecking ? `checking the GPU (${gpu}): ${stage ?? "it begins"} …`
       : gpu === null ? `Your processor computes, not your GPU: ${reason}.`
         : stage ? `Your GPU (${gpu}) is made ready, with ${((memory ?? 0) / MB).toFixed(1)} MB of its memory: ${stage}.`
         : refusal ? `Your GPU (${gpu}) failed a check: ${refusal}.`
-          : `Your GPU computes (${gpu}): the same bits as a processor, checked on this device${limitsOf(device)}.`);
+        : `Your GPU computes (${gpu}): the same bits as a processor${checked ? describeLimits(checked) : ", checked on this device"}.`);
     this.again.hidden = gpu === null || stage !== undefined || this.isChecking;
     this.processor.hidden = this.again.hidden;
     this.anyway.hidden = !isDeclined;
@@ -48,11 +48,9 @@ class DeviceLine extends View {
   }
 }
 
-/** @param {import("../state/api.js").Device} device @returns {string} what it does not compute, as there was no time to check it */
-function limitsOf({ unchecked, rows, longest }) {
-  if (!unchecked) return "";
-  return `, but for want of time not with all texts, ${unchecked} of which are left: so it reads at most ${rows} tokens at a time, `
-    + `and your processor goes on with texts of more than ${longest}`;
-}
+/** @param {import("../state/api.js").Checked} checked @returns {string} what the GPU does not compute, as there was no time to check it */
+const describeLimits = ({ right, all, rows, longest }) =>
+  ` in ${right} of ${all} texts, and there was no time for more: until "Check again" has computed them, it reads ${rows === 1 ? "one token" : `at most ${rows} tokens`} `
+  + `at a time, and your processor goes on with texts of more than ${longest}`;
 
 customElements.define("device-line", DeviceLine);

@@ -110,7 +110,7 @@ async function openGpu(folder, model, core, parts, patience) {
 
 /** @param {GpuModel} gpu that computes */
 const tellOfGpu = ({ name, checked, texts, rows, longest }) =>
-  postMessage({ device: { gpu: name, ...(checked < texts ? { unchecked: texts - checked, rows, longest } : {}) } });
+  postMessage({ device: { gpu: name, ...(checked < texts ? { checked: { right: checked, all: texts, rows, longest } } : {}) } });
 
 /** @param {Loop} loop @param {number} id @param {import("./loop.js").Asked} text @param {AbortSignal} signal */
 async function write(loop, id, text, signal) {
@@ -133,7 +133,8 @@ async function answer({ loop, inside, anatomy, gpu, useGpu }, question, id, sign
   }
   if (question.check) {
     loop.reader.cachedIds = []; // the texts overwrite the keys and values
-    await gpu?.checkAll().then(() => tellOfGpu(gpu), async (error) => {
+    const tell = (/** @type {string} */ stage) => postMessage({ device: { gpu: gpu?.name, stage } });
+    await gpu?.checkAll(tell).then(() => tellOfGpu(gpu), async (error) => {
       await loop.fallBack(error.message);
       throw error;
     });

@@ -45,10 +45,13 @@ const model = () => new URLSearchParams(globalThis.location?.search).get("model"
  *   useGpu: () => Promise<void>, useProcessor: () => Promise<void>}} Local
  *
  * The GPU that computes; null: the processor does, why, and whether the GPU is only declined since it is slow; refusal: why a later
- * check failed. Before it computes: how far it is, and how many bytes of its memory the model takes. Where there was no time for some
- * of the texts that check it: how many, and the most tokens that it reads at a time, and in a text.
+ * check failed. Before it computes: how far it is, and how many bytes of its memory the model takes.
  * @typedef {{gpu: string | null, reason?: string, isDeclined?: boolean, refusal?: string | undefined, stage?: string, memory?: number,
- *   unchecked?: number, rows?: number, longest?: number}} Device
+ *   checked?: Checked}} Device
+ *
+ * Where there was no time for all texts that check a GPU: how many had the right bits, and the most tokens that it therefore reads at
+ * a time, and in a text.
+ * @typedef {{right: number, all: number, rows: number, longest: number}} Checked
  */
 
 /** @type {Local | null} */

@@ -48,8 +48,7 @@ export class GpuModel {
       const model = await limitTime(compiling, declines ? COMPILE_SECONDS : Infinity, late);
       tell("the model is being copied");
       await model.fill(eachPart);
-      const about = seconds < Infinity ? `, in about ${seconds} s` : "";
-      await model.check(patience, (right, all) => tell(`${right} of ${all} texts had the bits of a processor`, about));
+      await model.check(patience, (checked) => tell(checked, `, in about ${seconds} s`));
       return model;
     } catch (error) {
       isOpen = false;
@@ -126,12 +125,13 @@ export class GpuModel {
   /**
    * Compute the shortest of the recorded texts, which also tells whether there is memory to run at all, and how fast this is; then those
    * that were never computed here, while there is time. An error names the first whose logits are not the CPU's.
-   * @param {Patience} patience @param {(right: number, all: number) => void} progress called before each text
+   * @param {Patience} patience @param {(stage: string) => void} progress called before each text
    */
   async check({ declines, seconds }, progress) {
     const began = performance.now(), passed = () => (performance.now() - began) / 1e3;
     const /** @type {[Text, ...Text[]]} */ [shortest] = this.program.texts_to_check;
-    progress(0, this.texts);
+    const tell = (/** @type {number} */ right) => progress(`${right} of ${this.texts} texts had the bits of a processor`);
+    tell(0);
     await limitTime(this.compare(shortest), declines ? seconds : Infinity, () => `the GPU ${this.name} takes more than ${seconds} s for a token`);
     let perToken = passed();
     if (declines) await this.compareWithProcessor(shortest);
@@ -139,7 +139,7 @@ export class GpuModel {
     for (const text of this.program.texts_to_check.slice(this.checked)) {
       const before = passed();
       if (before + perToken * text.tokens.length > seconds) break;
-      progress(this.checked, this.texts);
+      tell(this.checked);
       await this.compare(text);
       perToken = (passed() - before) / text.tokens.length;
       this.checked += 1;
@@ -147,8 +147,8 @@ export class GpuModel {
     await noteChecked(this.key, this.checked);
   }
 
-  /** @param {(right: number, all: number) => void} [progress] compute all texts, whatever was checked before */
-  async checkAll(progress = () => {}) {
+  /** @param {(stage: string) => void} progress compute all texts, whatever was checked before */
+  async checkAll(progress) {
     await noteChecked(this.key, 0);
     await this.check({ declines: false, seconds: Infinity }, progress);
   }
