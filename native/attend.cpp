@@ -187,8 +187,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
       c.bias = bias;
     }
     step.k.attend(c);
-    for (int r = 0; chunk > first && r < tile.rows; r++)
-      merge(step.k, run + r, run + kMostRows + r, run + 2 * kMostRows + r * stride_, to, r);
+    if (chunk > first) step.k.merge(tile.rows, run, run + kMostRows, run + 2 * kMostRows, c.peak, c.total, c.out, stride_);
   }
 }
 
@@ -218,18 +217,15 @@ void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const 
   float* out = step.row_at(at_.out, row) + (kv_head * group_ + g) * width_;
   std::copy_n(partials + 2 * kMostRows + r * stride_, stride_, sum);
   float peak = partials[r], total = partials[kMostRows + r];
-  for (int chunk = 1; chunk < chunks; chunk++)
-    merge(step.k, &peak, &total, sum, partials + (size_t)chunk * partial(), r);
+  for (int chunk = 1; chunk < chunks; chunk++) {
+    const float* next = partials + (size_t)chunk * partial();
+    step.k.merge(1, &peak, &total, sum, next + r, next + kMostRows + r, next + 2 * kMostRows + r * stride_, stride_);
+  }
   if (!sinks_.empty()) {  // the last chunk of all, of one token without a value
     alignas(64) static constexpr float kNothing[kMostHeadDim] = {}, kOne = 1;
-    step.k.merge(&peak, &total, sum, &sinks_[kv_head * group_ + g], &kOne, kNothing, stride_);
+    step.k.merge(1, &peak, &total, sum, &sinks_[kv_head * group_ + g], &kOne, kNothing, stride_);
   }
   step.k.divide(sum, total, width_, out);
-}
-
-// Fold row r of a partial result into another's.
-void Attend::merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const {
-  k.merge(peak, total, out, next + r, next + kMostRows + r, next + 2 * kMostRows + r * stride_, stride_);
 }
 
 }  // namespace cutaway

@@ -40,6 +40,8 @@ struct ActTiles {
 // cache.
 enum class Ahead { kNone, kNear, kFar };
 
+constexpr int kMostAttendRows = 8;  // Kernels::attend_rows of any tier
+
 // Query rows of one KV head over one chunk of its history.
 struct AttendChunk {
   const float* q;           // (head_dim, rows): the same number of all query rows side by side
@@ -126,8 +128,8 @@ struct Kernels {
   void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);
   int attend_rows;  // the most of a chunk
   void (*attend)(const AttendChunk& chunk);
-  // Fold a chunk's (peak, total, out) into the running one; both have n values.
-  void (*merge)(float* peak, float* total, float* out, const float* peak2, const float* total2,
+  // Fold a chunk's (peak, total, out) of so many rows into the running ones; each row has n values.
+  void (*merge)(int rows, float* peak, float* total, float* out, const float* peak2, const float* total2,
                 const float* out2, int n);
   void (*divide)(const float* x, float by, int n, float* out);
 

@@ -255,8 +255,7 @@ class Attend : public Op {
   void check_whole(const Step& step) const;
   void relate(const Step& step, const Tile& tile, int head, const AttendChunk& chunk, float (*to)[kKvChunk]) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks, float* sum) const;
-  void merge(const Kernels& k, float* peak, float* total, float* out, const float* next, int r) const;
-  static constexpr int kMostRows = 8;                       // query rows of a tile on any tier
+  static constexpr int kMostRows = kMostAttendRows;
   int partial() const { return kMostRows * (stride_ + 2); }  // floats of a tile's partial result
 
   const Views at_;

@@ -21,7 +21,6 @@ INLINE F div(F x, F y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b
 INLINE F fma(F x, F y, F z) {
   return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
-INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 INLINE F max(F x, F y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 INLINE F min(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
 INLINE F select_lt(F x, F y, F yes, F no) {
@@ -131,7 +130,7 @@ INLINE __m256i splat_32(const void* p) {
   return _mm256_set1_epi32(x);
 }
 INLINE F to_float(I v) { return {_mm256_cvtepi32_ps(v.a), _mm256_cvtepi32_ps(v.b)}; }
-INLINE I to_int(F v) { return {_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)}; }
+INLINE I as_int(F v) { return {_mm256_castps_si256(v.a), _mm256_castps_si256(v.b)}; }
 INLINE __m256 pow2_8(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }

@@ -18,11 +18,6 @@ INLINE F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 INLINE F div(F a, F b) { return _mm512_div_ps(a, b); }
 INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-// GCC would load the number apart, which takes a turn of the unit that multiplies.
-INLINE F fma_at(F a, const float* b, F c) {
-  asm("vfmadd231ps %1%{1to16%}, %2, %0" : "+v"(c) : "m"(*b), "v"(a));
-  return c;
-}
 INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
 INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
 INLINE F select_lt(F a, F b, F yes, F no) {
@@ -88,7 +83,7 @@ INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
 INLINE I splat_i(int32_t x) { return _mm512_set1_epi32(x); }
 template <int N> INLINE I shl_i(I v) { return _mm512_slli_epi32(v, N); }
 INLINE F to_float(I v) { return _mm512_cvtepi32_ps(v); }
-INLINE I to_int(F v) { return _mm512_cvtps_epi32(v); }
+INLINE I as_int(F v) { return _mm512_castps_si512(v); }
 INLINE F pow2(I n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
 }

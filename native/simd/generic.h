@@ -20,7 +20,6 @@ INLINE F sub(F a, F b) { LANES a.v[i] -= b.v[i]; return a; }
 INLINE F mul(F a, F b) { LANES a.v[i] *= b.v[i]; return a; }
 INLINE F div(F a, F b) { LANES a.v[i] /= b.v[i]; return a; }
 INLINE F fma(F a, F b, F c) { LANES a.v[i] = __builtin_fmaf(a.v[i], b.v[i], c.v[i]); return a; }
-INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 INLINE F max(F a, F b) { LANES a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 INLINE F min(F a, F b) { LANES a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 INLINE F select_lt(F a, F b, F yes, F no) {
@@ -102,8 +101,7 @@ INLINE void store_i8(int8_t* p, F v) { LANES p[i] = (int8_t)v.v[i]; }  // whole 
 INLINE I splat_i(int32_t x) { I r; LANES r.v[i] = x; return r; }
 template <int N> INLINE I shl_i(I a) { LANES a.v[i] = a.v[i] * (1 << N); return a; }
 INLINE F to_float(I a) { F r; LANES r.v[i] = (float)a.v[i]; return r; }
-// Whole numbers; of NaN and what is too large, vectors make some number, and C++ none.
-INLINE I to_int(F a) { I r; LANES r.v[i] = __builtin_fabsf(a.v[i]) < 0x1p31f ? (int32_t)a.v[i] : 0; return r; }
+INLINE I as_int(F a) { I r; memcpy(r.v, a.v, 64); return r; }
 INLINE F pow2(I n) {
   F r;
   LANES { uint32_t bits = ((uint32_t)n.v[i] + 127) << 23; memcpy(&r.v[i], &bits, 4); }

@@ -20,7 +20,6 @@ INLINE F sub(F a, F b) { EACH a.v[i] = vsubq_f32(a.v[i], b.v[i]); return a; }
 INLINE F mul(F a, F b) { EACH a.v[i] = vmulq_f32(a.v[i], b.v[i]); return a; }
 INLINE F div(F a, F b) { EACH a.v[i] = vdivq_f32(a.v[i], b.v[i]); return a; }
 INLINE F fma(F a, F b, F c) { EACH c.v[i] = vfmaq_f32(c.v[i], a.v[i], b.v[i]); return c; }
-INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 // The second operand where the comparison fails, a NaN included, as on x86.
 INLINE F max(F a, F b) { EACH a.v[i] = vbslq_f32(vcgtq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
 INLINE F min(F a, F b) { EACH a.v[i] = vbslq_f32(vcltq_f32(a.v[i], b.v[i]), a.v[i], b.v[i]); return a; }
@@ -117,7 +116,7 @@ INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
 INLINE I splat_i(int32_t x) { I r; EACH r.v[i] = vdupq_n_s32(x); return r; }
 template <int N> INLINE I shl_i(I a) { EACH a.v[i] = vshlq_n_s32(a.v[i], N); return a; }
 INLINE F to_float(I a) { F r; EACH r.v[i] = vcvtq_f32_s32(a.v[i]); return r; }
-INLINE I to_int(F a) { I r; EACH r.v[i] = vcvtnq_s32_f32(a.v[i]); return r; }
+INLINE I as_int(F a) { I r; EACH r.v[i] = vreinterpretq_s32_f32(a.v[i]); return r; }
 INLINE F pow2(I n) {
   F r;
   EACH r.v[i] = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n.v[i], vdupq_n_s32(127)), 23));

@@ -7,9 +7,9 @@
 // lanes to the lower, 16 -> 8 -> 4 -> 2 -> 1, everywhere.
 //
 // A tier defines: kVectors, how many of F the registers hold | load store set1 | add sub mul div fma
-// fma_at (a factor in memory) max min select_lt sum16 max16 | load_half splat_half store_half load_bf16
+// max min select_lt sum16 max16 | load_half splat_half store_half load_bf16
 // load_i8 load_u8 load_u4 load_u1 load_e8m0 load_e4m3 load_fp8 from_table store_i8 | splat_i
-// shl_i to_float to_int pow2 | load_w store_w field or_w lookup dot16 offset_full | dot16_rows, where it has something
+// shl_i to_float as_int (the bits) pow2 | load_w store_w field or_w lookup dot16 offset_full | dot16_rows, where it has something
 // better than dot16 of each row; of AVX2, see linear_avx2.inc
 #pragma once
 #include <stdint.h>
@@ -63,26 +63,32 @@ INLINE void store_sums(float d, float whole, F first, ActBlock* x) {
 template <int N> INLINE I start_of_half(const ActBlock& x, int half) { return shl_i<N>(splat_i(x.minus_half[half])); }
 #endif
 
-// Nearest integer, ties to even, of |x| < 2^22: the sum leaves no room for a fraction.
-INLINE F round_even(F x) {
-  const F magic = set1(12582912.0f);
-  return sub(add(x, magic), magic);
-}
+// The sum leaves no room for a fraction of |x| < 2^22: its lower bits are the nearest integer, ties to even.
+constexpr float kNoFraction = 12582912.0f;
+INLINE F round_even(F x) { return sub(add(x, set1(kNoFraction)), set1(kNoFraction)); }
 
 // e^x for x <= 0; below -69 it is 0 and above is at least 2^-100, so that products with a half
-// never underflow. NaN stays NaN. Degree-6 polynomial on |r| <= ln2/2, within 2 ulp.
+// never underflow. NaN stays NaN. Degree-6 polynomial on |r| <= ln2/2, within 2 ulp. N vectors go together,
+// since each operation waits for the one before it.
+template <int N> INLINE void exp_nonpositive(F (&x)[N]) {
+#define EACH UNROLL(4) for (int i = 0; i < N; i++)
+  F n[N], r[N], y[N];
+  EACH n[i] = add(mul(x[i], set1(1.44269504f)), set1(kNoFraction));
+  EACH r[i] = fma(sub(n[i], set1(kNoFraction)), set1(-0.693145752f), x[i]);
+  EACH r[i] = fma(sub(n[i], set1(kNoFraction)), set1(-1.42860677e-6f), r[i]);
+  EACH y[i] = fma(set1(1.0f / 720), r[i], set1(1.0f / 120));
+  EACH y[i] = fma(y[i], r[i], set1(1.0f / 24));
+  EACH y[i] = fma(y[i], r[i], set1(1.0f / 6));
+  EACH y[i] = fma(y[i], r[i], set1(0.5f));
+  EACH y[i] = fma(y[i], r[i], set1(1.0f));
+  EACH y[i] = fma(y[i], r[i], set1(1.0f));
+  EACH x[i] = select_lt(x[i], set1(-69.0f), set1(0.0f), mul(y[i], pow2(as_int(n[i]))));
+#undef EACH
+}
 INLINE F exp_nonpositive(F x) {
-  const F n = round_even(mul(max(set1(-80.0f), x), set1(1.44269504f)));
-  F r = fma(n, set1(-0.693145752f), max(set1(-80.0f), x));
-  r = fma(n, set1(-1.42860677e-6f), r);
-  F y = set1(1.0f / 720);
-  y = fma(y, r, set1(1.0f / 120));
-  y = fma(y, r, set1(1.0f / 24));
-  y = fma(y, r, set1(1.0f / 6));
-  y = fma(y, r, set1(0.5f));
-  y = fma(y, r, set1(1.0f));
-  y = fma(y, r, set1(1.0f));
-  return select_lt(x, set1(-69.0f), set1(0.0f), mul(y, pow2(to_int(n))));
+  F v[] = {x};
+  exp_nonpositive(v);
+  return v[0];
 }
 
 }  // namespace cutaway::CUTAWAY_TIER

@@ -84,7 +84,6 @@ INLINE F fma(F a, F b, F c) {
 #else
 INLINE F fma(F a, F b, F c) { return fma_of_doubles(a, b, c); }
 #endif
-INLINE F fma_at(F a, const float* b, F c) { return fma(a, set1(*b), c); }
 
 // The second operand where the comparison fails, a NaN included, as on x86.
 INLINE F max(F a, F b) { EACH a.v[i] = wasm_f32x4_pmax(b.v[i], a.v[i]); return a; }
@@ -194,9 +193,10 @@ template <int SHIFT> INLINE F from_table(const float* table, const uint8_t* p) {
 
 INLINE I splat_i(int32_t x) { I r; EACH r.v[i] = wasm_i32x4_splat(x); return r; }
 template <int N> INLINE I shl_i(I a) { EACH a.v[i] = wasm_i32x4_shl(a.v[i], N); return a; }
-INLINE I to_int(F a) { I r; EACH r.v[i] = wasm_i32x4_trunc_sat_f32x4(a.v[i]); return r; }  // whole numbers only
+INLINE I as_int(F a) { I r; EACH r.v[i] = a.v[i]; return r; }
 INLINE void store_i8(int8_t* p, F v) {  // whole numbers, -128 … 127
-  const I n = to_int(v);
+  I n;
+  EACH n.v[i] = wasm_i32x4_trunc_sat_f32x4(v.v[i]);
   const v128_t low = wasm_i16x8_narrow_i32x4(n.v[0], n.v[1]), high = wasm_i16x8_narrow_i32x4(n.v[2], n.v[3]);
   wasm_v128_store(p, wasm_i8x16_narrow_i16x8(low, high));
 }
