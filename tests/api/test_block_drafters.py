@@ -6,6 +6,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine.speculation import DraftLength
+from support.adapters import adapter_of
 from support.random_dflash import (
     HEADS,
     HIDDEN,
@@ -261,6 +262,19 @@ def test_under_grammars_penalties_and_without_a_cache(path, drafters, kind, opti
     llm, options = LLM(path), {"max_tokens": 30, "seed": 2, "temperature": 1.0} | options
     plain, drafted = (llm.generate("ab", speculate=s, **options) for s in ("off", drafters[kind]))
     assert (drafted.token_ids, drafted.fingerprint) == (plain.token_ids, plain.fingerprint)
+
+
+def test_beside_an_adapter(path, drafters, tmp_path):
+    llm = LLM(path, adapters={"poet": str(adapter_of(path, tmp_path / "adapter.gguf"))})
+    llm.load_draft(drafters["dflash"])
+    llm.engine.speculator.draft.cost = 0.1
+    for adapter in ({"adapter": "poet"}, {}):
+        options = OPTIONS | adapter | {"temperature": 1.0}
+        plain, drafted = (
+            llm.generate(TEXT, speculate=s, **options) for s in ("off", drafters["dflash"])
+        )
+        assert drafted.fingerprint == plain.fingerprint
+        assert drafted.speculation.proposed > 0
 
 
 # -- what is refused -------------------------------------------------------------------------------

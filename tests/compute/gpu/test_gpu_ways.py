@@ -9,6 +9,7 @@ from cutaway.features.inside.look import inside
 from cutaway.rerun.forks import branch
 from cutaway.trace import Trace
 from support.adapters import adapter_of
+from support.random_dflash import drafter_tensors, write_drafter
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_llama import VOCAB, write_tiny_late, write_tiny_llama, write_tiny_ranker
 from support.random_qwen35 import write_tiny_qwen35
@@ -155,6 +156,22 @@ def test_a_draft_head(both, paths):
         told.append(prints([llm.generate(prompt(30), seed=1, speculate="mtp", **HOW)]))
         assert llm.draft == "mtp"
     assert told[0] == told[1]
+
+
+def test_a_block_drafter(both, tmp_path):
+    """Beside a text without drafts; both devices draft and accept the same."""
+    target = write_tiny_llama(tmp_path / "t.gguf", hidden=64, layers=4, heads=4, head_dim=32)
+    folder = write_drafter(tmp_path / "d", drafter_tensors(2, markov=True), "dspark")
+    told = []
+    for llm in both(target):
+        llm.load_draft(f"dspark:{folder}")
+        llm.engine.speculator.draft.cost = 0.1
+        plain = llm.generate(prompt(30), seed=1, **HOW)
+        drafted = llm.generate(prompt(30), seed=1, speculate=f"dspark:{folder}", **HOW)
+        assert drafted.fingerprint == plain.fingerprint
+        told.append((plain.fingerprint, drafted.speculation.lengths))
+    assert told[0] == told[1]
+    assert sum(told[0][1][1:]) > 0
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])
