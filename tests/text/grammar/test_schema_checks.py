@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from decimal import Decimal
 
 import pytest
 from hypothesis import assume, given, reject, settings
@@ -11,6 +12,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 from cutaway.errors import CutawayError, InputError
 from cutaway.text.grammar import Grammar, llguidance_source
 from cutaway.text.grammar.compiler import GrammarCompiler, accepts
+from cutaway.text.grammar.json_values import may_be_multiple, may_be_within
 from cutaway.text.grammar.partial_json import PartialJson
 from cutaway.text.grammar.partial_validator import PartialValidator
 from cutaway.text.grammar.schema_checks import (
@@ -335,3 +337,53 @@ def test_what_can_be_written_is_valid(seed, count, thought, monkeypatch):
             counts.update(pairs=1, valid=valid, written=masked)
     print(f"{dict(counts)}")
     assert counts["written"] > 0.7 * counts["valid"] > 0.1 * count
+
+
+# -- bounds that float64 does not have ------------------------------------------------------------
+
+_LARGE = st.sampled_from([2**53 + 1, 2**63, 2**64 + 3, 10**19]).flatmap(
+    lambda n: st.integers(n - 3, n + 3).flatmap(lambda m: st.sampled_from([m, -m]))
+)
+
+
+_DIGITS = st.from_regex(r"-?(0|[1-9][0-9]?)", fullmatch=True)
+_SMALL = st.integers(-120, 120)
+
+
+@given(text=_DIGITS, bounds=st.tuples(_SMALL, _SMALL))
+def test_digits_that_may_become_a_number_within_bounds(text, bounds):
+    least, limit = min(bounds), max(bounds)
+    numbers = map(str, range(least, limit + 1))
+    expected = any(n.startswith(text) for n in numbers) or (text == "-0" and least <= 0 <= limit)
+    assert may_be_within(text, least, limit) is expected
+    assert may_be_within(text, None, None)
+
+
+@given(bounds=st.tuples(_LARGE, _LARGE), off=st.integers(-2, 2), excluded=st.booleans())
+def test_integers_keep_to_large_bounds_exactly(bounds, off, excluded):
+    least, limit = min(bounds), max(bounds)
+    names = ("exclusiveMinimum", "exclusiveMaximum") if excluded else ("minimum", "maximum")
+    schema = {"type": "integer", names[0]: least, names[1]: limit, "not": {"multipleOf": 10**30}}
+    if least + 2 * excluded > limit:
+        return
+    for value in (least + off, limit + off):
+        fits = least + excluded <= value <= limit - excluded and value != 0
+        assert accepts(str(value), Grammar("json_schema", json.dumps(schema))).whole is fits
+
+
+def test_a_bound_beyond_64_bits_is_enforced():
+    for least in (2**63, 2**64 + 1, 10**25 + 7):
+        grammar = Grammar("json_schema", json.dumps({"type": "integer", "minimum": least}))
+        for value in (least - 1, least, least + 1, 10 * least):
+            assert accepts(str(value), grammar).whole is (value >= least)
+
+
+@given(
+    text=st.from_regex(r"-?(0|[1-9][0-9]?)(\.[0-9]{0,3})?", fullmatch=True),
+    of=st.sampled_from(["0.07", "0.75", "3", "0.5", "20", "1.25"]),
+)
+def test_digits_that_may_become_a_multiple(text, of):
+    multiples = [format(Decimal(of) * n, ".4f") for n in range(30_000 // max(int(Decimal(of)), 1))]
+    digits = text.removeprefix("-")
+    expected = "." not in digits or any(number.startswith(digits) for number in multiples)
+    assert may_be_multiple(text, Decimal(of)) is expected

@@ -75,6 +75,21 @@ def is_exact(value: Any) -> bool:
     )
 
 
+def is_maskable_step(value: Any) -> bool:
+    """Return whether llguidance reads a ``multipleOf`` exactly, by whole numbers of 32 bits."""
+    number = value if isinstance(value, Decimal) else Decimal(repr(value))
+    digits, exponent = _split_scale(number)
+    return int(digits) * 10 ** max(exponent, 0) < 1 << 32 and _as_read(float(value)) == number
+
+
+def _as_read(value: float) -> Decimal:
+    """Return a ``multipleOf`` as llguidance reads it: times 10 until it is a whole number."""
+    places = 0
+    while value != int(value):
+        value, places = value * 10, places + 1
+    return Decimal(int(value)).scaleb(-places)
+
+
 def is_number(value: Any) -> bool:
     """Return whether a value is a number in JSON."""
     return isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
@@ -89,6 +104,27 @@ def may_become(text: str, value: Any) -> bool:
         or re.fullmatch(rf"{re.escape(whole)}{behind}", text) is not None
         or (not value and "-0".startswith(text))
     )
+
+
+def may_be_within(text: str, least: Any, limit: Any) -> bool:
+    """Return whether digits can be continued to a whole number that is within bounds.
+
+    least, limit: the smallest and the largest number; None: any
+    """
+    digits = text.removeprefix("-")
+    if not digits.isdigit():  # nothing but a sign, or a fraction
+        return digits == "" or "." in digits
+    if digits != text:
+        least, limit = (None if n is None else -n for n in (limit, least))
+    start, more = int(digits), 0
+    while limit is None or start * 10**more <= limit:
+        end = (start + 1) * 10**more - 1
+        if least is None or end >= least:
+            return True
+        if start == 0:
+            return False
+        more += 1
+    return False
 
 
 def is_whole(value: Any) -> bool:
@@ -110,6 +146,21 @@ def is_multiple(value: Any, of: Any) -> bool:
         rest = (rest * 10 ** len(part) + int(part)) % step
     shift: int = pow(10, exponent - of_exponent, step)
     return rest * shift % step == 0
+
+
+def may_be_multiple(text: str, of: Any) -> bool:
+    """Return whether a number without an exponent can be continued to a multiple of ``of``."""
+    whole, point, decimals = text.removeprefix("-").partition(".")
+    if not point:  # more digits may follow
+        return True
+    step, exponent = _split_scale(of)
+    places = max(-exponent, 0)
+    if decimals[places:].strip("0"):
+        return False
+    missing = max(places - len(decimals), 0)
+    start = int(whole + decimals[:places]) * 10**missing
+    size = int(step) * 10 ** max(exponent, 0)
+    return bool((start + 10**missing - 1) // size * size >= start)
 
 
 def _split_scale(value: Any) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.json_values import (
     CALENDAR_PATTERNS,
     is_exact,
+    is_maskable_step,
     is_number,
 )
 from cutaway.text.grammar.patterns.look_around import (
@@ -212,7 +213,6 @@ _WHOLE = 2**53
 """The first integer after which float64 does not have every integer."""
 _INT64 = 2**63
 _BELOW_INT64 = int(nextafter(_INT64, 0))
-_MOST_MULTIPLE = 2**32 - 1
 _BOUNDS = (("minimum", "exclusiveMinimum", inf), ("maximum", "exclusiveMaximum", -inf))
 """(included bound, excluded bound, direction of the allowed numbers) of each side."""
 
@@ -245,40 +245,13 @@ def _make_maskable(schema: Any, near: frozenset[float]) -> Any:
 
 def _check_number(name: str, schema: Mapping[str, Any]) -> None:
     value = schema.get(name)
-    if name == "multipleOf":
-        if value is not None and not _has_few_digits(value):
-            raise InputError(
-                "json_schema",
-                f": multipleOf is {shown(value)}; of its digits, without the point, "
-                f"only a number up to {_MOST_MULTIPLE} can be masked",
-            )
-        if value is not None and _as_read(float(value)) != Decimal(repr(value)):
-            raise InputError(
-                "json_schema",
-                f": multipleOf is {shown(value)}, which cannot be masked, since float64 "
-                "does not come to its digits by tens: ask for integers of a smaller unit",
-            )
-    elif not is_exact(value):
+    is_step = name == "multipleOf" and value is not None
+    if not (is_maskable_step(value) if is_step else is_exact(value)):
         raise InputError(
             "json_schema",
             f": {name} is {shown(value)}, a number that masks do not know, which must "
             "be checked token by token; that is only possible without tools and thinking",
         )
-
-
-def _has_few_digits(value: Any) -> bool:
-    _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-    assert isinstance(exponent, int)
-    digits_value: int = 10 ** max(exponent, 0) * int("".join(map(str, digits)))
-    return digits_value <= _MOST_MULTIPLE
-
-
-def _as_read(value: float) -> Decimal:
-    """Return a ``multipleOf`` as llguidance reads it: times 10 until it is a whole number."""
-    places = 0
-    while value != int(value):
-        value, places = value * 10, places + 1
-    return Decimal(int(value)).scaleb(-places)
 
 
 def _pattern(pattern: str, all_of: Iterable[Any]) -> dict[str, Any]:

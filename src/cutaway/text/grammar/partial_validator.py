@@ -20,6 +20,8 @@ from cutaway.text.grammar.json_values import (
     is_multiple,
     is_number,
     is_within,
+    may_be_multiple,
+    may_be_within,
     may_become,
     negate,
     string_fits,
@@ -36,6 +38,7 @@ from cutaway.text.grammar.schemas import References
 
 Schema = Any
 _MOST_KEPT = 4096
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
 
 
@@ -99,8 +102,25 @@ class PartialValidator:
         else:
             of_kind = _NUMBER if is_number(value) or kind == "number" else {}
         for name, rule in of_kind.items():
-            if name in schema:
+            if name not in schema:
+                continue
+            if kind == "number" and self._plain and name in BOUNDS:
+                yield self._open_bounds(schema, value.text)
+            elif kind == "number" and self._plain and name == "multipleOf":
+                self.touched = True
+                yield None if may_be_multiple(value.text, schema[name]) else False
+            else:
                 yield self._open() if kind else rule(self, schema, value)
+
+    def _open_bounds(self, schema: dict[str, Any], text: str) -> Verdict:
+        """Return False if no whole number within the bounds begins with this text."""
+        self.touched = True
+        low, high, above, below = self._limits(schema)
+        above = above + 1 if isinstance(above, int) else above
+        below = below - 1 if isinstance(below, int) else below
+        least = max((n for n in (low, above) if n is not None), default=None)
+        limit = min((n for n in (high, below) if n is not None), default=None)
+        return None if may_be_within(text, least, limit) else False
 
     def _open(self) -> Verdict:
         self.touched = True
@@ -266,15 +286,20 @@ class PartialValidator:
     # -- strings and numbers ---------------------------------------------------------------------
 
     def _bounds(self, schema: dict[str, Any], value: Any) -> Verdict:
-        low, high = schema.get("minimum"), schema.get("maximum")
-        above, below = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-        above, below = low if above is True else above, high if below is True else below  # draft 4
+        low, high, above, below = self._limits(schema)
         return (
             (low is None or value >= low)
             and (high is None or value <= high)
-            and (above is None or above is False or value > above)
-            and (below is None or below is False or value < below)
+            and (above is None or value > above)
+            and (below is None or value < below)
         )
+
+    @staticmethod
+    def _limits(schema: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+        """Return (minimum, maximum, excluded minimum, excluded maximum); None: there is none."""
+        low, high, above, below = (schema.get(name) for name in BOUNDS)
+        above, below = low if above is True else above, high if below is True else below  # draft 4
+        return low, high, None if above is False else above, None if below is False else below
 
 
 def _so_far(truths: Iterable[Verdict], value: Any) -> Verdict:
@@ -320,6 +345,6 @@ _STRING: Mapping[str, _Keyword] = {
     "format": lambda _, schema, value: string_fits("format", schema["format"], value),
 }
 _NUMBER: Mapping[str, _Keyword] = {
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _V._bounds),
+    **dict.fromkeys(BOUNDS, _V._bounds),
     "multipleOf": lambda _, schema, value: is_multiple(value, schema["multipleOf"]),
 }

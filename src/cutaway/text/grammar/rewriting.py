@@ -6,7 +6,7 @@ orders of a few different items. What has no equivalent, or too large a one, sta
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations, islice, pairwise, permutations
+from itertools import combinations, islice, permutations
 from typing import Any
 
 from cutaway.text.grammar.json_values import TYPES, alike, string_fits
@@ -55,8 +55,6 @@ def opposite(schema: Any) -> Any:
     if isinstance(schema, bool):
         return not schema
     rules = {name: value for name, value in schema.items() if name not in _NO_RULES}
-    if any(isinstance(rules.get(f"exclusive{side}"), bool) for side in ("Minimum", "Maximum")):
-        raise _NoEquivalentError  # in draft 4 it changes another keyword
     return _any_of(_opposite_of(name, value) for name, value in rules.items())
 
 
@@ -83,34 +81,20 @@ def _no_type(value: Any) -> Any:
 
 
 def _no_value(values: Sequence[Any]) -> Any:
-    """Return a schema of all values but these, which are no objects and no lists."""
+    """Return a schema of all values but these texts, booleans and nulls."""
     by_type: dict[str, list[Any]] = {name: [] for name in _ALL_TYPES}
     for value in values:
         by_type[next(name for name in _ALL_TYPES if TYPES[name](value))].append(value)
-    if by_type["object"] or by_type["array"]:
-        raise _NoEquivalentError
+    if by_type["object"] or by_type["array"] or by_type["number"]:
+        raise _NoEquivalentError  # bounds allow fewer spellings of numbers than a check does
     free = [name for name in _ALL_TYPES if not by_type[name]]
     ways: list[Any] = [{"type": free}] if free else []
     if texts := by_type["string"]:
         escaped = "|".join(re.sub(r"[^a-zA-Z0-9]", _escape, text) for text in texts)
         ways.append({"type": "string", "pattern": f"^(?!(?:{escaped})$)"})
-    ways += _gaps(sorted(by_type["number"]))
     if by_type["boolean"]:
         ways += [{"const": option} for option in (True, False) if option not in by_type["boolean"]]
     return _any_of(ways)
-
-
-def _gaps(numbers: Sequence[Any]) -> list[Any]:
-    """Return schemas of the numbers below, between and above these."""
-    if not numbers:
-        return []
-    between = [
-        _allow_type("number", exclusiveMinimum=low, exclusiveMaximum=high)
-        for low, high in pairwise(numbers)
-        if low != high
-    ]
-    below = _allow_type("number", exclusiveMaximum=numbers[0])
-    return [below, *between, _allow_type("number", exclusiveMinimum=numbers[-1])]
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -155,10 +139,6 @@ _OPPOSITES: Mapping[str, Callable[[Any], Any]] = {
     "maxLength": lambda n: _allow_type("string", minLength=n + 1),
     "minItems": lambda n: _allow_type("array", maxItems=n - 1) if n else False,
     "maxItems": lambda n: _allow_type("array", minItems=n + 1),
-    "minimum": lambda n: _allow_type("number", exclusiveMaximum=n),
-    "maximum": lambda n: _allow_type("number", exclusiveMinimum=n),
-    "exclusiveMinimum": lambda n: _allow_type("number", maximum=n),
-    "exclusiveMaximum": lambda n: _allow_type("number", minimum=n),
 }
 
 

@@ -10,9 +10,16 @@ from functools import partial
 from typing import Any, cast
 
 from cutaway.errors import InputError
-from cutaway.text.grammar.json_values import TYPES, check_string_rule, is_exact, parse_exact
+from cutaway.text.grammar.json_values import (
+    TYPES,
+    check_string_rule,
+    is_exact,
+    is_maskable_step,
+    is_number,
+    parse_exact,
+)
 from cutaway.text.grammar.partial_json import MAX_DEPTH, BegunScalar, OpenContainer, PartialJson
-from cutaway.text.grammar.partial_validator import DEPENDENCIES, PartialValidator
+from cutaway.text.grammar.partial_validator import BOUNDS, DEPENDENCIES, PartialValidator
 from cutaway.text.grammar.schemas import (
     check_values,
     map_subschemas,
@@ -132,6 +139,8 @@ _UNKNOWN = ("unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$recurs
 _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DEPENDENCIES)
 """Keywords whose subschemas the grammar ignores."""
 
+_WHOLE_FLOATS = 2**53
+"""Float64, as which masks read bounds, has every integer that is no larger."""
 _AT_ONCE = 32
 _CLOSING = re.compile(rb'"')
 _CLOSING_MORE = re.compile(rb'(?s)[}\]]|".*".*"')
@@ -155,6 +164,8 @@ def relax(schema: Any, *, guided: bool) -> Any:
 def _guides(schema: Mapping[str, Any], guided: bool) -> Iterator[Any]:
     """Yield schemas that express a part of the removed keywords; subschemas are already relaxed."""
     for name in _inexact(schema):
+        if name in (*BOUNDS, "multipleOf"):
+            continue
         values = schema["enum"] if name == "enum" else [schema["const"]]
         yield {"anyOf": [_roughly(value) for value in values]}
     if "oneOf" in schema:
@@ -175,8 +186,17 @@ def _guides(schema: Mapping[str, Any], guided: bool) -> Iterator[Any]:
 
 
 def _inexact(schema: Mapping[str, Any]) -> list[str]:
-    """Return the keywords whose values have integers that masks cannot read."""
-    return [name for name in ("const", "enum") if not is_exact(schema.get(name))]
+    """Return the keywords whose values have numbers that masks cannot read."""
+    values = [name for name in ("const", "enum") if not is_exact(schema.get(name))]
+    if "multipleOf" in schema and not is_maskable_step(schema["multipleOf"]):
+        values.append("multipleOf")
+    if schema.get("type") != "integer":  # of other numbers no beginning can be refused
+        return values
+    return values + [name for name in BOUNDS if _is_large(schema.get(name))]
+
+
+def _is_large(bound: Any) -> bool:
+    return is_number(bound) and abs(bound) > _WHOLE_FLOATS
 
 
 def _roughly(value: Any) -> Any:
