@@ -169,6 +169,26 @@ def test_it_reads_what_the_model_computed(good_path):
         assert read[position] == (text[position], hidden[position - 1].tobytes())
 
 
+def test_it_has_read_nothing_of_a_restored_prefix(path, tmp_path):
+    """Although it has read another text in the same KV blocks before."""
+    place, setup = tmp_path / "some.prefix", {"kv_tokens": 192, "context": 192}
+    LLM(path, **setup).save_prefix(place, TEXT * 6)
+    llm, hidden_from = LLM(path, **setup), []
+    llm.generate([*TEXT[1:], 5] * 12, speculate="mtp", **OPTIONS)
+    assert llm.restore_prefix(place).cached_tokens == 64
+    backend = llm.engine.speculator.draft.backend
+    run = backend.run_whole
+
+    def note(batch):
+        hidden_from.extend(row[:64].tolist() for row in batch.hidden_from)
+        return run(batch)
+
+    backend.run_whole = note
+    llm.generate(TEXT * 6, speculate="mtp", **OPTIONS)
+    assert hidden_from
+    assert all(row == [0] * 64 for row in hidden_from)
+
+
 def test_samples_of_one_prompt(good_path):
     llm = LLM(good_path)
     options = OPTIONS | {"temperature": 0.7, "n": 3}

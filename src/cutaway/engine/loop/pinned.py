@@ -218,6 +218,7 @@ def fill_blocks(
             state = [np.empty(_state_bytes(engine), np.uint8)] if has_state else []
             fill(num_filled, [block, *state])
             engine.backend.write_block(block_id, [block])
+            engine.speculator.forget_block(block_id)
             if blocks.states and has_state:
                 blocks.states.store(block_id)
                 engine.backend.write_state(block_id, state[0])

@@ -267,6 +267,11 @@ class Speculator:
         if self._head:
             self._head.copy_blocks(pairs)
 
+    def forget_block(self, block_id: int) -> None:
+        """Forget a block of the model into which another text's keys and values were written."""
+        if self._head:
+            self._head.forget_block(block_id)
+
     def learn(
         self, sequence: Sequence, drafts: list[int], outcomes: list[Outcome], accepted: int
     ) -> None:

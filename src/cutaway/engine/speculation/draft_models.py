@@ -279,6 +279,10 @@ class DraftHead:
         for source, target in pairs:
             self._has_read[target] = self._has_read[source]
 
+    def forget_block(self, block_id: int) -> None:
+        """Forget what was read into a block, whose tokens are others now."""
+        self._has_read[block_id] = False
+
     def forget(self, sequence: Sequence) -> None:
         """Forget a sequence that has ended, or whose rows will be computed again."""
         self._hidden.pop(sequence.id, None)
