@@ -125,8 +125,8 @@ def passes(groups: Sequence[tuple[str, Sequence[int], int]]) -> str:
 
     groups: a label, the rows of each pass, and after how many passes the reader sees something
     """
-    unit, left, high = 10, 130, 46
-    wide = left + unit * max(sum(sizes) + len(sizes) for _, sizes, _ in groups) + 150  # a label
+    unit, left, high = 6, 130, 46
+    wide = left + unit * max(sum(sizes) + len(sizes) for _, sizes, _ in groups) + 4
     marks = []
     for g, (label, sizes, first) in enumerate(groups):
         x, y = left, 8 + g * high
@@ -138,7 +138,10 @@ def passes(groups: Sequence[tuple[str, Sequence[int], int]]) -> str:
             )
             x += unit * size + unit
             if n + 1 == first:
-                marks.append(_text(x - unit, y + 36, "▲ first word on the screen", "scale"))
+                words = "first word on the screen"
+                is_late = x > wide / 2  # on the left there is room
+                text = (f"{words} ▲", "scale end") if is_late else (f"▲ {words}", "scale")
+                marks.append(_text(x - unit, y + 36, *text))
     return _svg(wide, 8 + high * len(groups), marks)
 
 
