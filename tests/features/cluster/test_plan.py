@@ -48,8 +48,10 @@ def test_each_has_its_share_of_the_cores_where_nobody_says_how_many():
 def test_what_is_a_path_here_is_one_everywhere(tmp_path, monkeypatch):
     (tmp_path / "draft.gguf").touch()
     monkeypatch.chdir(tmp_path)
-    plan = Plan.from_arguments("1", 1, {"model": "draft.gguf"}, {"speculate": "draft:draft.gguf"})
+    keywords = {"model": "draft.gguf", "cache_dir": "prompts"}
+    plan = Plan.from_arguments("1", 1, keywords, {"speculate": "draft:draft.gguf"})
     assert plan.model["model"] == str(tmp_path / "draft.gguf")
+    assert plan.model["cache_dir"] == str(tmp_path / "prompts")
     assert plan.draft == f"draft:{tmp_path / 'draft.gguf'}"
     assert Plan.from_arguments("1", 1, {"model": "smollm2"}, {"speculate": "ngram"}).model == {
         "model": "smollm2"
