@@ -106,6 +106,17 @@ def test_no_tool_is_an_error() -> None:
         grammar(dialect("qwen2.5"), TOOLS, ToolChoice("none"))
 
 
+@pytest.mark.parametrize("name", ["qwen3-coder", "qwen3.5", "nemotron-3-nano", "step-3.5"])
+def test_a_value_may_have_the_closing_mark_within_a_line(name: str) -> None:
+    """Only the mark with its line breaks ends a value."""
+    form = dialect(name, False)
+    for city in ("a</parameter>b", "<parameter=x>1</parameter>", "</function></tool_call>"):
+        text = form.write([("get_weather", json.dumps({"city": city}), "")])
+        assert can_write(form, text, REQUIRED)
+        _, [call] = put_together(read_tokens(form, TOOLS, ids(text, form)))
+        assert json.loads(call[2]) == {"city": city}
+
+
 # -- the parser reads whatever a grammar lets through ---------------------------------------------
 
 CODE = Tool("code", format="text")
