@@ -18,6 +18,10 @@ long prompt may take a peer more than a minute: --rounds 1); make_model.py makes
 without a download. The column "what reading allows" is the machine's rate of reading, measured in
 the same turns, divided by the bytes that a step must read.
 
+An AVX2 run on a processor with more: CUTAWAY_ISA=avx2, ONEDNN_MAX_CPU_ISA=AVX2 for OpenVINO, and a
+llama-cpp-python built with CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON
+-DGGML_F16C=ON -DGGML_BMI2=ON". The table says which instructions each engine computed with.
+
 --write puts the table between <!-- compare:begin --> and <!-- compare:end -->, or the markers that
 --table names. The last line is one JSON document, of which growth.py draws curves.
 """
@@ -65,6 +69,7 @@ class Comparison:
         self.left_out: list[str] = []
         self.metrics = [metric for metric in METRICS if metric.name in args.measure]
         self.info: dict[str, Any] = {}  # cutaway's own figures
+        self.instructions: dict[str, str] = {}  # an engine -> those that it computes with
 
     def measure(self, together: list[Loads]) -> None:
         """Load these engines, and measure them in turns; then measure cold processes.
@@ -102,6 +107,8 @@ class Comparison:
             return
         self.info = self.info or worker.info
         versioned = f"{KINDS.get(kind, kind)} {worker.info['version']}".strip()
+        if instructions := worker.info.get("instructions"):
+            self.instructions[versioned] = instructions
         title = name.replace(KINDS.get(kind, kind), versioned, 1)
         self.columns.append(Column(title, kind, other))
         self.running.append((self.columns[-1], worker))
@@ -193,6 +200,9 @@ def notes(comparison: Comparison) -> list[str]:
         "median of cutaway by the peer, round by round.",
         f"{comparison.guard}.",
     ]
+    if comparison.instructions:
+        pairs = (f"{engine} {names}" for engine, names in comparison.instructions.items())
+        said.append(f"Instructions: {', '.join(pairs)}.")
     if comparison.left_out:
         said.append(f"Left out: {', '.join(comparison.left_out)}.")
     return said

@@ -25,7 +25,7 @@ class Engine:
             parameters = sum(prod(info.shape) for info in file.tensors.values())
         self.info: dict[str, Any] = {
             "version": __version__, "kv_block_bytes": costs.kv.bytes_stored(1),
-            "parameters": parameters,
+            "parameters": parameters, "instructions": self.llm.backend.tier,
         }  # fmt: skip
         self.rng = np.random.default_rng(0)
 

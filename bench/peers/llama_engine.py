@@ -35,7 +35,15 @@ class Engine:
         self.contexts: dict[tuple[int, int], Any] = {}
         self.prompts: dict[tuple[int, int], list[Any]] = {}  # each sequence's state after it
         self.rng = np.random.default_rng(0)
-        self.info: dict[str, Any] = {"version": self.lib.__version__}
+        self.info: dict[str, Any] = {
+            "version": self.lib.__version__, "instructions": self._instructions(),
+        }  # fmt: skip
+
+    def _instructions(self) -> str:
+        """The best that it was built with."""
+        said = self.lib.llama_print_system_info().decode()
+        best_first = ("AVX512_VNNI", "AVX512", "AVX_VNNI", "AVX2", "MATMUL_INT8", "NEON")
+        return next((name for name in best_first if f"{name} = 1" in said), "")
 
     def decode(self, context: int, batch: int) -> list[float]:
         """Seconds of the decode steps of one run; its prompts are read once, for all runs."""

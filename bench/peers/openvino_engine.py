@@ -4,6 +4,7 @@ It caches prefixes unless told otherwise, so every prompt is made of fresh token
 those at which it noted new tokens; a process holds one pipeline.
 """
 
+import os
 from importlib import import_module
 from itertools import pairwise
 from time import perf_counter
@@ -23,7 +24,11 @@ class Engine:
         self.tensor: Any = import_module("openvino").Tensor
         self.pipeline = self.lib.LLMPipeline(path, "CPU", INFERENCE_NUM_THREADS=threads)
         self.rng = np.random.default_rng(0)
-        self.info: dict[str, Any] = {"version": self.lib.__version__.split("-")[0]}
+        limit = os.environ.get("ONEDNN_MAX_CPU_ISA")
+        self.info: dict[str, Any] = {
+            "version": self.lib.__version__.split("-")[0],
+            "instructions": limit and f"at most {limit} (ONEDNN_MAX_CPU_ISA)",
+        }
 
     def decode(self, context: int, batch: int) -> list[float]:
         """Seconds of the decode steps of one run."""

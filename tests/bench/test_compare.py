@@ -204,6 +204,8 @@ class FakeWorker:
         if kind == "transformers":
             raise PeerError("ModuleNotFoundError: No module named 'torch'")
         self.kind, self.info = kind, {"version": "1", "kv_block_bytes": 100, "parameters": 10**8}
+        if kind in ("cutaway", "llama"):
+            self.info["instructions"] = "avx2"
 
     def ask(self, **command):
         self.log.append(self.kind)
@@ -244,6 +246,7 @@ def test_a_comparison_takes_turns_and_writes_its_table(monkeypatch, tmp_path, ca
     table = readme.read_text()
     assert table.startswith(f"a\n{BEGIN}\n|  | **cutaway 1** | what reading allows 1 |")
     assert "transformers" not in table  # which is not installed: no reader of a table needs that
+    assert "\nInstructions: cutaway 1 avx2, llama.cpp 1 avx2.\n" in table
     assert table.endswith(f"{END}\nb\n")
 
 
