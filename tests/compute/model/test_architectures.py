@@ -107,6 +107,15 @@ LAYERS = {
     "phi3": PRE | FUSED | GATE_AND_UP,
     "gpt2": PRE | FUSED | BIASES | PLAIN_MLP,
     "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,
+    "starcoder": PRE | FUSED | BIASES | PLAIN_MLP,
+    "opt": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP | {"attn_output.bias": (N,)},
+    "bloom": PRE | FUSED | BIASES | PLAIN_MLP,
+    "mpt": PRE | FUSED | RELU2,
+    "falcon": FUSED | RELU2 | {
+        f"attn_norm{number}.{role}": (N,) for number in ("", "_2") for role in ("weight", "bias")
+    },
+    "gptj": QKV | PLAIN_MLP | {"attn_norm.weight": (N,), "attn_norm.bias": (N,)},
+    "olmo": QKV | GATED,
     "mistral3": PRE | QKV | GATED,
     "internlm2": PRE | QKV | GATED,
     "chatglm": PRE | QKV | QKV_BIASES | GATE_AND_UP,
@@ -183,6 +192,13 @@ OUTSIDE = {
         "output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,),
     },
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
+    "starcoder": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
+    "opt": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
+    "bloom": {
+        "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,), "output_norm.bias": (N,),
+    },
+    "falcon": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
+    "gptj": {"output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,)},
     "gptneox": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
     "starcoder2": {"output_norm.bias": (N,)},
     "nemotron": {"output.weight": (VOCAB, N), "output_norm.bias": (N,)},
@@ -296,7 +312,7 @@ def file_of(name):
     if name == "deberta-v2":
         keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-    if POST_BERT.items() <= LAYERS[name].items() or name == "nanochat":
+    if POST_BERT.items() <= LAYERS[name].items() or name in ("nanochat", "olmo"):
         del shapes["output_norm.weight"]
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}

@@ -46,6 +46,8 @@ def converted(architecture, stored):
             merged = merged.replace("model.", "").replace("block_sparse_moe", "feed_forward")
         if "feed_forward.experts" in name and "_proj" not in name:  # not llama 4's
             merged = merged.replace("model.", "")
+        if architecture == "bloom":
+            merged = merged.removeprefix("transformer.")
         if "mixer.experts" in name:
             merged = merged.replace("backbone", "model").replace("mixer", "mlp")
         if "in_proj_qkvz" in name:  # one matrix for two of GGUF's
@@ -62,7 +64,7 @@ def converted(architecture, stored):
 
 
 DELTA_SIZES = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
-INTERLEAVED = ("llama", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
+INTERLEAVED = ("llama", "olmo", "arcee", "mistral3", "smollm3", "granite", "granitemoe")
 TEXT = {
     "language_model.lm_head": "lm_head", "model.language_model.": "model.",
     ".dt_bias": ".dt_proj.bias",  # Qwen 3.5's, as the converter calls it
@@ -158,7 +160,10 @@ def stored_as_gguf(family, name, x, heads, kv_heads):
         rows = [h * size + half * size // 2 + i
                 for h in range(count) for i in range(size // 2) for half in (0, 1)]  # fmt: skip
         return x[rows]
-    if architecture == "gptneox" and base == "attn_qkv":
+    if family == "falcon-two-norms" and base == "attn_qkv":  # groups of two queries, k and v
+        return np.concatenate([x.reshape(2, 4, -1, *x.shape[1:])[:, i].reshape(-1, *x.shape[1:])
+                               for i in (slice(0, 2), 2, 3)])  # fmt: skip
+    if architecture in ("gptneox", "bloom") and base == "attn_qkv":
         size = len(x) // heads // 3
         rows = [h * 3 * size + part * size + i
                 for part in range(3) for h in range(heads) for i in range(size)]  # fmt: skip

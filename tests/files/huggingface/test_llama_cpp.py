@@ -18,14 +18,14 @@ pytestmark = pytest.mark.slow
 # mixtures, olmoe and dots1 have a KV head for each head there, glm4moe no groups, and gpt-oss's
 # yarn rounds where its ramp begins. Its llama4 has chunks of 8192 alone, its deepseek2 queries of
 # one matrix in files of 27 layers alone and groups by their best two, its phimoe other norms and
-# another choice; it has no gemma4, nor the last eight.
+# another choice; it has no gemma4, nor the last ten.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
     "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
     "glm4_moe", "gpt_oss", "phimoe", "llama4", "deepseek_v2", "deepseek_v2-groups", "gemma4",
     "gemma4-moe",
     "cwm", "granite_swa", "granitemoe_swa", "hyperclovax", "hyperclovax-plain", "nanochat",
-    "vaultgemma", "flex_olmo",
+    "vaultgemma", "flex_olmo", "opt", "gptj",
 )  # fmt: skip
 
 

@@ -83,6 +83,65 @@ DENSE: Mapping[str, Row] = {
         },
         "gpt2",
     ),
+    "gpt_bigcode": Row(
+        "GPTBigCodeConfig",
+        {
+            "vocab_size": VOCAB, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "starcoder",
+    ),
+    "gptj": Row(
+        "GPTJConfig",
+        {
+            "vocab_size": VOCAB, "n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 256,
+            "rotary_dim": 8, "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "gptj",
+    ),
+    "opt": Row(
+        "OPTConfig",
+        {
+            "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 3, "ffn_dim": 96,
+            "num_attention_heads": 4, "max_position_embeddings": 256, "word_embed_proj_dim": 64,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "opt",
+    ),
+    "bloom": Row(
+        "BloomConfig",
+        {
+            "vocab_size": VOCAB, "hidden_size": 96, "n_layer": 3, "n_head": 6,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "bloom",
+    ),
+    "mpt": Row(
+        "MptConfig",
+        {
+            "vocab_size": VOCAB, "d_model": 96, "n_layers": 3, "n_heads": 6, "max_seq_len": 256,
+            "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "mpt",
+    ),
+    "falcon": Row(  # as 7B
+        "FalconConfig",
+        {
+            "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "max_position_embeddings": 256, "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+        "falcon",
+    ),
+    "falcon-two-norms": Row(  # as 40B
+        "FalconConfig",
+        {
+            "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_kv_heads": 2, "new_decoder_architecture": True,
+            "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2,
+        },
+        "falcon",
+    ),
     "gpt_neox": decoder(
         "GPTNeoXConfig", "gptneox", **FOUR_HEADS, **theta(10000.0, partial_rotary_factor=0.25)
     ),
@@ -141,6 +200,9 @@ DENSE: Mapping[str, Row] = {
         **theta(900.0, partial_rotary_factor=0.5),
     ),
     "cohere": decoder("CohereConfig", "command-r", **FOUR_HEADS, **_COHERE),
+    "cohere-normed-heads": decoder(
+        "CohereConfig", "command-r", **FOUR_HEADS, **_COHERE, use_qk_norm=True
+    ),
     "cohere2": decoder("Cohere2Config", "cohere2", **FOUR_HEADS, **_COHERE, sliding_window=WINDOW),
     "starcoder2": decoder("Starcoder2Config", "starcoder2", **FOUR_HEADS, tie_word_embeddings=True),
     "starcoder2-window": decoder(
@@ -174,6 +236,7 @@ DENSE: Mapping[str, Row] = {
     "apertus": decoder(
         "ApertusConfig", "apertus", head_dim=32, hidden_act="xielu", rope_parameters=LLAMA3_ROPE
     ),
+    "olmo": decoder("OlmoConfig", "olmo", **FOUR_HEADS, clip_qkv=None),
     "cwm": decoder(
         "CwmConfig", "cwm", **FOUR_HEADS, num_hidden_layers=5, head_dim=32, sliding_window=WINDOW,
         rope_parameters=LLAMA3_ROPE, pad_token_id=0,

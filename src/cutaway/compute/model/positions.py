@@ -4,12 +4,12 @@
 position to the next, how models change this for longer texts, and GGUF's keys for it.
 
 *Biases by distance* are added to attention's scores; a distance is a key's position minus the
-query's. Each subclass of ``Bias`` is in the module of its architecture. Knows no architecture.
+query's. ALiBi is here; a bias of one architecture is in its module. Knows no architecture.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, floor, inf, log, pi
+from math import ceil, floor, inf, log, log2, pi
 from typing import ClassVar
 
 import numpy as np
@@ -225,3 +225,21 @@ class Bias:
 
 
 NO_BIAS = Bias()
+
+
+@dataclass(frozen=True, slots=True)
+class Alibi(Bias):
+    """-slope · distance, the same to both sides (Press et al. 2021, arXiv 2108.12409).
+
+    largest: sets the slopes, which are 2^(-largest · i / heads) for head i; 8 in the paper
+    """
+
+    largest: float = 8.0
+
+    def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
+        """See ``Bias``."""
+        power = 1 << int(log2(heads))
+        slopes = [2 ** (-self.largest * (i + 1) / power) for i in range(power)]
+        slopes += [2 ** (-self.largest / 2 * (2 * i + 1) / power) for i in range(heads - power)]
+        distances = abs(np.arange(-reach, reach + 1, dtype=np.float64))
+        return (-np.array(slopes)[:, None] * distances).astype(np.float32)

@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import log, log2
+from math import log
 from typing import ClassVar
 
 import numpy as np
@@ -27,27 +27,9 @@ from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.layers import windows_of
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
-from cutaway.compute.model.positions import NO_BIAS, Bias, Table
+from cutaway.compute.model.positions import NO_BIAS, Alibi, Bias, Table
 
 # -- biases of attention's scores by distance ------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Alibi(Bias):
-    """-slope · distance, the same to both sides (Press et al. 2021, arXiv 2108.12409).
-
-    largest: sets the slopes, which are 2^(-largest · i / heads) for head i; 8 in the paper
-    """
-
-    largest: float = 8.0
-
-    def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
-        """See ``Bias``."""
-        power = 1 << int(log2(heads))
-        slopes = [2 ** (-self.largest * (i + 1) / power) for i in range(power)]
-        slopes += [2 ** (-self.largest / 2 * (2 * i + 1) / power) for i in range(heads - power)]
-        distances = abs(np.arange(-reach, reach + 1, dtype=np.float64))
-        return (-np.array(slopes)[:, None] * distances).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,6 +132,15 @@ def minicpm(g: Graph, c: ModelConfig) -> Tensor:
     return llama(g, c)
 
 
+def olmo(g: Graph, c: ModelConfig) -> Tensor:
+    """Build Llama with layer norms without weights (Groeneveld et al. 2024, arXiv 2402.00838)."""
+
+    def norm(g: Graph, x: Tensor, _: str, eps: float) -> Tensor:
+        return g.layer_norm(x, "", eps)
+
+    return llama(g, c, LayerWiring(norm=norm))
+
+
 def hyperclovax(g: Graph, c: ModelConfig) -> Tensor:
     """Build Granite, in some sizes with norms after attention and MLP too (HyperCLOVA X Think)."""
     return llama(g, c, LayerWiring(has_post_norms=g.has("blk.0.post_attention_norm.weight")))
@@ -307,7 +316,8 @@ def cohere(g: Graph, c: ModelConfig, *, rotates_all: bool = True) -> Tensor:
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps, bias=False)
         rope = c.rope if rotates_all or c.windows[layer] else None
-        after = g.add(x, attention(g, c, h, layer, rope))
+        norms = "centred head" if g.has(f"{p}attn_q_norm.weight") else ""  # in Command R+
+        after = g.add(x, attention(g, c, h, layer, rope, norms=norms))
         x = g.add(after, gated_mlp(g, h, p, g.silu_mul))
 
     return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps, bias=False))
@@ -345,6 +355,7 @@ ROWS: Mapping[str, Architecture] = {
     "qwen3vl": Architecture(qwen3),
     "qwen3vlmoe": Architecture(qwen3),
     "phi3": Architecture(llama),  # and 4: its matrices are fused
+    "olmo": replace(_LLAMA, build=olmo, layer_norm=True),
     "cwm": Architecture(llama),  # Code World Model: some layers have windows
     "hyperclovax": Architecture(hyperclovax),
     "nanochat": Architecture(nanochat),

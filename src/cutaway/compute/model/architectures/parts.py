@@ -39,7 +39,8 @@ def attention(
     """Add attention with its four matrices: (M, hidden) -> (M, hidden).
 
     norms: "head" if each head of q and k is normed by itself; "all" if all heads are normed
-           together; "rotated head" or "rotated head, unweighted" if each is normed after rotation
+           together; "rotated head" or "rotated head, unweighted" if each is normed after rotation;
+           "centred head" if each is normed by itself, less its mean
     has_sinks: whether each head has one more score than those of the tokens: see `Graph.attend`
     has_gate: whether the sigmoid of one more product multiplies the input of the last matrix
     chunked: see `Mask`; growth: a rope by which queries grow with their positions
@@ -48,7 +49,7 @@ def attention(
     """
     p = f"blk.{layer}."
     q, k, v = _queries_keys_values(g, c, h, p)
-    if norms in ("head", "all"):
+    if norms in ("head", "all", "centred head"):
         q = _norm(g, q, c, f"{p}attn_q_norm", norms)
         k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
@@ -83,6 +84,8 @@ def _distances(g: Graph, q: Tensor, k: Tensor, p: str) -> tuple[Tensor, Tensor]:
 
 def _norm(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tensor:
     """Norm queries or keys."""
+    if norms == "centred head":
+        return g.layer_norm(x, weight, c.norm_eps, bias=False, group=c.head_dim)
     return g.rms_norm(x, weight, c.norm_eps, group=None if norms == "all" else c.head_dim)
 
 

@@ -47,16 +47,20 @@ class RmsNorm(NormOp, kind="rms_norm"):
 
 
 class LayerNorm(NormOp, kind="layer_norm"):
-    """(x - mean(x)) / sqrt(variance(x) + eps) · w + b."""
+    """(x - mean(x)) / sqrt(variance(x) + eps) · w + b, for each group of numbers by itself."""
 
     is_centred = True
 
     def _compute(self, run: Run, x: Array) -> Array:
-        centred = x - np.mean(x, axis=-1, keepdims=True)
-        variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, 1)
+        groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
+        centred = groups - np.mean(groups, axis=-1, keepdims=True)
+        variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, groups, 1)
         y: Array = centred / np.sqrt(variance + np.float32(self.eps))
-        y = y * run.weight(self.weights["weight"])
-        return y + run.weight(self.weights["bias"]) if "bias" in self.weights else y
+        if "weight" in self.weights:
+            y = y * run.weight(self.weights["weight"])
+        if "bias" in self.weights:
+            y = y + run.weight(self.weights["bias"])
+        return y.reshape(x.shape)
 
 
 class NormMethods(Wiring):
@@ -73,20 +77,27 @@ class NormMethods(Wiring):
                weights; or each group has a row of weights, if the file has a matrix
         ending: the ending of the weights' name; "": the name has no ending
         """
-        group = group or x.width
         weights = {"weight": f"{weight}.{ending}" if ending else weight} if weight else {}
-        self._expect_groups(x, group)
-        for name in weights.values():
-            apart = x.width // group, group
-            self._expect(name, apart if self.shapes.get(name) == apart else (group,))
-        return self._add(RmsNorm, x.width, x, name=weight, weights=weights, eps=eps, group=group)
+        return self._norm(RmsNorm, x, weight, weights, eps=eps, group=group)
 
-    def layer_norm(self, x: Tensor, weight: str, eps: float, *, bias: bool = True) -> Tensor:
-        """(x - mean) / sqrt(variance + eps) · w (+ b) (Ba et al. 2016, arXiv 1607.06450)."""
-        roles = ("weight", "bias") if bias else ("weight",)
+    def layer_norm(
+        self, x: Tensor, weight: str, eps: float, *, bias: bool = True, group: int | None = None
+    ) -> Tensor:
+        """(x - mean) / sqrt(variance + eps) · w (+ b) (Ba et al. 2016, arXiv 1607.06450).
+
+        weight, group: see ``rms_norm``
+        """
+        roles = (("weight", "bias") if bias else ("weight",)) if weight else ()
         weights = {role: f"{weight}.{role}" for role in roles}
-        for name in weights.values():
-            self._expect(name, (x.width,))
-        return self._add(
-            LayerNorm, x.width, x, name=weight, weights=weights, eps=eps, group=x.width
-        )
+        return self._norm(LayerNorm, x, weight, weights, eps=eps, group=group)
+
+    def _norm(
+        self, kind: type[NormOp], x: Tensor, name: str, weights: dict[str, str],
+        *, eps: float, group: int | None,
+    ) -> Tensor:  # fmt: skip
+        group = group or x.width
+        self._expect_groups(x, group)
+        for tensor in weights.values():
+            apart = x.width // group, group
+            self._expect(tensor, apart if self.shapes.get(tensor) == apart else (group,))
+        return self._add(kind, x.width, x, name=name, weights=weights, eps=eps, group=group)

@@ -107,7 +107,6 @@ def exaone4(config: JsonObject) -> dict[str, Any]:
 
 def cohere(config: JsonObject) -> dict[str, Any]:
     """Return the factor of logits."""
-    config.must_be("use_qk_norm", False)
     return {"logit_scale": config.positive("logit_scale")}
 
 
@@ -119,6 +118,13 @@ def cohere2(config: JsonObject) -> dict[str, Any]:
     config.must_be("sliding_window_pattern", 4)
     keys.check_layers(config, lambda layer: keys.SLIDING if (layer + 1) % 4 else keys.FULL)
     return cohere(config) | keys.window(config)
+
+
+def olmo(config: JsonObject) -> dict[str, Any]:
+    """Return no keys; refuse clipped queries, keys and values."""
+    if config.get("clip_qkv") is not None:
+        config.refuse("clip_qkv", "only null is")
+    return {}
 
 
 def cwm(config: JsonObject) -> dict[str, Any]:
@@ -203,7 +209,7 @@ _QWEN3_VL = replace(_QWEN2_VL, architecture="qwen3vl", layer=LAYER | HEAD_NORMS)
 _OLMO2 = Family(architecture="olmo2", layer=_NORMS_BEHIND)
 _GLM = Family(architecture="chatglm", layer=ATTENTION | _GATE_UP, rope=PARTIAL)
 _COHERE = Family(
-    architecture="command-r", metadata=cohere, layer_norm=True,
+    architecture="command-r", metadata=cohere, layer_norm=True, layer=LAYER | HEAD_NORMS,
     names={"layer_norm_epsilon": "layer_norm_eps"},
 )  # fmt: skip
 
@@ -268,6 +274,10 @@ ROWS: Mapping[str, Family] = {
             **{f"attn.attention.{part}_proj": f"attn_{part}" for part in "qkv"},
             "mlp.c_fc_0": "ffn_gate", "mlp.c_fc_1": "ffn_up", "mlp.c_proj": "ffn_down",
         },
+    ),
+    "olmo": replace(
+        _LLAMA, architecture="olmo", metadata=olmo, layer_norm=True,
+        defaults={"layer_norm_epsilon": 1e-5},
     ),
     "cwm": Family(architecture="cwm", metadata=cwm),
     "granite_swa": Family(
