@@ -27,7 +27,7 @@ def show(page: Page, url: str) -> None:
     page.get_by_role("button", name="Stop").first.wait_for(state="hidden")
     for key in ("Home", *["ArrowRight"] * STEP):
         page.keyboard.press(key)
-    page.get_by_text(f"step {STEP} of").first.wait_for()
+    page.get_by_text(f"step {STEP + 1} of").first.wait_for()
     page.get_by_text("one (2.1%)").wait_for()  # the river follows keys ten times a second
     page.evaluate("() => document.activeElement.blur()")
 

@@ -354,7 +354,7 @@ def test_a_trace_has_the_request_and_not_the_replay(llm, whole, tmp_path):
 
 def test_what_differs_is_an_error_of_its_own(llm, whole):
     first, *rest = whole.token_ids
-    with pytest.raises(ReplayError, match="replay: token 0 is "):
+    with pytest.raises(ReplayError, match="replay: token 1 is "):
         llm.generate("ab ba", **ASKED, replay=[first ^ 1, *rest])
 
 
@@ -363,7 +363,7 @@ def test_what_differs_is_an_error_of_its_own(llm, whole):
     [
         ({"replay": [1], "n": 2}, "replay is of one text: leave out n"),
         ({"replay": "ab"}, "replay must be token ids"),
-        ({"replay": [1], "forced": [2, 3]}, "replay: token 0 is 1, and forced has 2 there"),
+        ({"replay": [1], "forced": [2, 3]}, r"replay\[0\] is 1, and forced has 2 there"),
     ],
 )
 def test_what_cannot_be_is_refused(llm, more, sentence):

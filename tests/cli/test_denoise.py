@@ -44,7 +44,7 @@ def denoise(tiny_diffusion_path, cutaway):
             ["--block", "4", "--order", "random", "--noise", "fresh", "--draws-first"],
             {"block": 4, "order": "random", "noise": "fresh", "draws_first": True},
         ),
-        (["--forced-cells", "2:7:9", "--forced-cells", "0:1:8"],
+        (["--forced-cells", "3:8:9", "--forced-cells", "1:2:8"],
          {"forced_cells": [(2, 7, 9), (0, 1, 8)]}),
     ],
 )  # fmt: skip
@@ -237,10 +237,10 @@ def file(tmp_path):
 
 
 def test_why_tells_the_life_of_a_cell(printed, file):
-    said = printed("trace", "why", file(FORCED), 3)
-    assert "Cell 3, at position 7; the rule: order confidence, steps 6, forced_cells 1" in said
-    assert "Pass 2: 'M' was given" in said
-    found = json.loads(printed("trace", "why", file(FORCED, "b"), 3, "--json"))
+    said = printed("trace", "why", file(FORCED), 4)
+    assert "Cell 4, at position 7; the rule: order confidence, steps 6, forced_cells 1" in said
+    assert "Pass 3: 'M' was given" in said
+    found = json.loads(printed("trace", "why", file(FORCED, "b"), 4, "--json"))
     assert found[-1]["index"] == 2
     assert found[-1]["event"] == "forced"
 
@@ -257,19 +257,19 @@ def test_why_tells_the_life_of_a_cell(printed, file):
 )
 def test_why_names_what_happened(printed, file, rule, words):
     path = file(rule)
-    assert any(words in printed("trace", "why", path, cell) for cell in range(12))
+    assert any(words in printed("trace", "why", path, cell) for cell in range(1, 13))
 
 
 def test_why_needs_a_cell_that_there_is(refused, file):
-    said = refused("trace", "why", file(), "12")
-    assert "cell must be one that a pass looked at, 0 to 11" in said
+    assert "CELL must be 1 to 12, not 13" in refused("trace", "why", file(), "13")
+    assert "cells count from 1, and there is no 0" in refused("trace", "why", file(), "0")
 
 
 def test_diff_names_the_pass_and_the_cell(printed, file):
     a, b = file(), file(FORCED, "fork.jsonl")
     said = printed("trace", "diff", a, b)
     assert "The first 2 passes are equal." in said
-    assert "In pass 2 cell" in said and "B has 'M' there" in said
+    assert "In pass 3 cell" in said and "B has 'M' there" in said
     assert "All 6 passes are equal." in printed("trace", "diff", a, a)
 
 

@@ -294,13 +294,13 @@ def test_lines_of_a_file(said, tmp_path):
 def test_a_branch(said, printed, refused, tmp_path):
     run, fork = tmp_path / "run.jsonl", tmp_path / "fork.jsonl"
     assert said("generate", "ab", *FEW, "--ignore-eos", "--trace", run).code == 0
-    assert "--intervention" in refused("trace", "branch", run, "--at", "2")
-    branch = ["trace", "branch", run, "--at", "2", "--intervention", "L1 x 3", "--trace", fork]
+    assert "--intervention" in refused("trace", "branch", run, "--at", "3")
+    branch = ["trace", "branch", run, "--at", "3", "--intervention", "L1 x 3", "--trace", fork]
     assert said(*branch, "-q").code == 0
     assert [str(one) for one in Trace.read(fork).head.interventions] == ["L1 x 3 from 2"]
     assert said("trace", "replay", fork).code == 0
     shown = printed("trace", "diff", run, fork)
-    assert "differ from step 2 on, where B is changed inside: L1 x 3 from 2" in shown
+    assert "differ from step 3 on, where B is changed inside: L1 x 3 from 2" in shown
     assert "changed: L1 x 3 from 2" in printed("trace", "play", fork)
     code, told, _ = said("trace", "inside", fork, "--step", "3")
     assert code == 0 and "recomputed bit for bit" in told

@@ -92,7 +92,7 @@ def test_groups_are_named_where_one_is_unknown(capsys):
             "--chain: no stage is called 'top-k'; did you mean 'top_k'?",
         ),
         (["generate", "x", "--chain", "heat"], "--chain: no stage is called 'heat'; logit_bias,"),
-        (["snowball", "x", "--at=-3"], "--at must be"),
+        (["snowball", "x", "--at=-3"], "--at: steps count from 1, and there is no -3"),
         (["generate", "x", "--stop", ""], "--stop must not hold an empty string"),
         (["generate", "x", "--logit-bias", "5=200"], "--logit-bias must be between -100"),
         (["generate", "x", "--kv", "f8"], "--kv must be one of"),

@@ -110,8 +110,8 @@ def test_play_prints_a_line_per_step(printed, run):
 
 
 def test_play_prints_one_step(printed, run):
-    said = printed("trace", "play", run, "--step", 1)
-    assert said.startswith(" step 1/3 · position 3 · kv 3 · 3.0 kB · 5.5 ms · sampled")
+    said = printed("trace", "play", run, "--step", 2)
+    assert said.startswith(" step 2/4 · position 3 · kv 3 · 3.0 kB · 5.5 ms · sampled")
     chosen, removed = (next(x for x in said.splitlines() if w in x) for w in ("sofa", "roof"))
     assert chosen.startswith(" ●  ␣sofa ")
     assert "27.1% → 37.8%" in chosen
@@ -123,7 +123,7 @@ def test_play_prints_one_step(printed, run):
 def test_play_gives_json(printed, run):
     documents = [json.loads(line) for line in printed("trace", "play", run, "--json").splitlines()]
     assert [d["token"] for d in documents] == [" mat", " sofa", " roof", " moon"]
-    alone = json.loads(printed("trace", "play", run, "--json", "--step", 2))
+    alone = json.loads(printed("trace", "play", run, "--json", "--step", 3))
     assert alone == documents[2]
     assert alone["candidates"][2]["removed_by"] == "top-k 2"
     assert alone["end"]["outcome"] == "top-k 2"
@@ -140,7 +140,7 @@ def test_a_run_that_was_cut_short_plays(printed, tmp_path, run):
 def test_ascii_where_the_encoding_has_no_more(in_ascii, run):
     names = {1: " 猫\n", 2: b"\xff", 3: "\x1b[31m"}
     run.write_bytes(made_bytes([made_step(i, i + 1) for i in range(3)], names=names))
-    for args in ([], ["--step", "0"]):
+    for args in ([], ["--step", "1"]):
         said = in_ascii("trace", "play", run, *args).decode("ascii")
         assert "_\\u732b\\n" in said
         assert "\\xff" in said
@@ -149,10 +149,12 @@ def test_ascii_where_the_encoding_has_no_more(in_ascii, run):
 
 
 def test_bad_steps(refused, run, tmp_path):
-    assert "--step must be 0 to 3, not 4" in refused("trace", "play", run, "--step", 4)
-    assert "--step must be 0 to 3, not -1" in refused("trace", "play", run, "--step", -1)
+    assert "--step must be 1 to 4, not 5" in refused("trace", "play", run, "--step", 5)
+    assert "steps are whole numbers, from 1 on, not 'x'" in refused(
+        "trace", "play", run, "--step=x"
+    )
     run.write_bytes(made_bytes([]))
-    assert "no step on record" in refused("trace", "play", run, "--step", 0)
+    assert "no step on record" in refused("trace", "play", run, "--step", 1)
 
 
 def test_a_page(printed, refused, run, tmp_path):
@@ -161,7 +163,7 @@ def test_a_page(printed, refused, run, tmp_path):
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert "is the trace itself" in refused("trace", "export", run, "--html", run)
     assert "cannot be written" in refused("trace", "export", run, "--html", tmp_path / "no" / "x")
-    for steps, why in (("4", "not within 0 to 3"), ("2-1", "not within"), ("a", "is no step")):
+    for steps, why in (("5", "not within 1 to 4"), ("2-1", "not within"), ("a", "is no step")):
         assert why in refused("trace", "export", run, "--html", out, "--inside", steps)
     assert "is for --html" in refused("trace", "export", run, "--format", "csv", "--inside", "1")
     assert Trace.read(run).steps  # untouched
@@ -176,7 +178,7 @@ def test_why(printed, refused, run):
         "It ended because it had 4 tokens, which is max_tokens.\n\n"
         "At 4 steps, the end token was removed by top-k 2 (4).\n"
         "The text came closest to ending before at\n"
-        "  step 0: the end token was the 5th likeliest with 3.7%; top-k 2 removed it\n"
+        "  step 1: the end token was the 5th likeliest with 3.7%; top-k 2 removed it\n"
     )
     answer = json.loads(printed("trace", "why", run, "--json"))
     assert answer["reason"] == "max_tokens"
@@ -196,7 +198,7 @@ def test_diff(printed, run, fork):
         f"B  {fork}: 3 tokens, 3.09 bits each, a fork of A",
         "The prompts are equal. The first token is equal; the logits up to there are equal, "
         "bit for bit.",
-        "They part at step 1:",
+        "They part at step 2:",
         "  A continues with ' sofa': 27.1% in A, 27.1% in B",
         "  B continues with ' idea': 2.2% in A, 2.2% in B",
         "They never again share 8 tokens in a row.",
@@ -213,7 +215,7 @@ def test_diff_tells_where_they_meet(printed, run, tmp_path):
     run.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate(same)]))
     other.write_bytes(made_bytes([made_step(i, t) for i, t in enumerate((5, *same))]))
     said = printed("trace", "diff", run, other)
-    assert "  A 0, B 1: 8 tokens, ' mat sofa roof moon mat sofa roof moon'" in said
+    assert "  A 1, B 2: 8 tokens, ' mat sofa roof moon mat sofa roof moon'" in said
     assert "No token is equal" in said
     assert "All 8 tokens are equal" in printed("trace", "diff", run, run)
 

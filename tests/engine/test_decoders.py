@@ -289,7 +289,7 @@ def forcing(*cell):
         ("bidirectional", {"run": RunParams(forced=(1,))}, "forced needs a text"),
         ("bidirectional", {"run": RunParams(speculate="ngram")}, "speculate needs a text"),
         ("bidirectional", {"observe": Observe(prompt_top=1)}, "prompt_logprobs needs a text"),
-        ("bidirectional", {"decoder": Denoise(forcing(0, 12, 1), MASK)}, "from 0 to 11"),
+        ("bidirectional", {"decoder": Denoise(forcing(0, 12, 1), MASK)}, "the canvas has 12 cells"),
         ("bidirectional", {"decoder": Denoise(forcing(0, 1, 999), MASK)}, "999"),
     ],
 )

@@ -190,12 +190,12 @@ def test_a_forced_token_has_no_weight():
     assert [step.neg_log_z is None for step in steps] == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize(("forced", "name"), [(b"ax", "120 'x' at step 1"), (b"a", None)])
+@pytest.mark.parametrize(("forced", "name"), [(b"ax", "120 'x' at step 2"), (b"a", None)])
 def test_a_forced_token_that_the_grammar_forbids_is_refused(forced, name):
     constraint = ConstraintParams(regex="[abc]{5}")
     ids = (*forced, *(() if name else (256,)))
     sequence, _ = steps_under(SamplingParams(seed=1), constraint, forced=ids)
-    name = name or "256 '<end>' at step 1"
+    name = name or "256 '<end>' at step 2"
     assert str(sequence.error) == (
         f"forced: the grammar does not allow token {name}: give another, or leave out the grammar"
     )

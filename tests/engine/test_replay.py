@@ -174,7 +174,7 @@ def test_every_wrong_token_is_found_where_it_stands(request_, data):
     rest = data.draw(st.sampled_from([told[at + 1 :], [], [7] * 3]))
     found, _, ended = run(resumed(request_, [*told[:at], wrong, *rest]))
     assert ended.reason is FinishReason.ERROR
-    named = rf"replay: token {at} is {told[at]} ('.*'|\".*\") when it is drawn again, "
+    named = rf"replay: token {at + 1} is {told[at]} ('.*'|\".*\") when it is drawn again, "
     assert re.match(named, ended.error)
     assert f"and {wrong} " in ended.error
     assert found[: at + 1] == steps[: at + 1]
@@ -210,7 +210,7 @@ def test_a_replay_is_of_one_text():
 
 def test_forced_and_replay_must_agree():
     assert RunParams(forced=(1, 2), replay=(1,)).replay == (1,)
-    with pytest.raises(InputError, match="replay: token 1 is 3, and forced has 2 there"):
+    with pytest.raises(InputError, match=r"replay\[1\] is 3, and forced has 2 there"):
         RunParams(forced=(1, 2), replay=(1, 3, 4))
 
 
@@ -321,5 +321,5 @@ def test_another_seed_is_found_where_its_text_parts(llm):
     other = llm.generate(SMOLLM2_PROMPT, **ASKED | {"seed": 8})
     pairs = zip(whole.token_ids, other.token_ids, strict=True)
     at = next(i for i, (one, two) in enumerate(pairs) if one != two)
-    with pytest.raises(ReplayError, match=f"replay: token {at} is {other.token_ids[at]} "):
+    with pytest.raises(ReplayError, match=f"replay: token {at + 1} is {other.token_ids[at]} "):
         llm.generate(SMOLLM2_PROMPT, **ASKED | {"seed": 8}, replay=whole.token_ids)

@@ -136,7 +136,7 @@ def test_a_replay_that_goes_wrong_in_the_middle_of_a_step_says_so():
     engine = engine_of(rows=30)
     run = replace(request, run=RunParams(replay=tuple(ids))).finish(engine)
     assert isinstance(run.sequence.error, ReplayError)
-    assert "token 9 is" in str(run.sequence.error)
+    assert "token 10 is" in str(run.sequence.error)
 
 
 # -- how much memory that takes ----------------------------------------------------------------

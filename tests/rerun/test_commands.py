@@ -65,7 +65,7 @@ def test_replay_says_what_differs_and_where(run, model, trace, tmp_path):
     code, out, _ = run("trace", "replay", wrong, *model, "--speculate", "ngram")
     assert code == 1
     assert out.splitlines() == [
-        "step 7 of 24 differs (the first is 0):",
+        "step 8 of 24 differs:",
         f"  fingerprint  {'0' * 16} on record, {right} now",
     ]
     code, out, _ = run("trace", "replay", wrong, *model, "--json")
@@ -83,7 +83,7 @@ def test_replay_with_other_weights_is_refused_in_a_sentence(run, other, folder, 
 
 def test_branch_writes_the_text_and_a_trace(run, model, trace, tmp_path):
     fork = tmp_path / "fork.jsonl"
-    args = ("trace", "branch", trace.path, *model, "--at", "9")
+    args = ("trace", "branch", trace.path, *model, "--at", "10")
     code, out, err = run(*args, "--token", "b", "--trace", fork)
     written = Trace.read(fork)
     assert code == 0
@@ -92,7 +92,7 @@ def test_branch_writes_the_text_and_a_trace(run, model, trace, tmp_path):
     fork_line, figures, file_line = err.splitlines()[-3:]
     old, new = trace.steps[9], written.steps[9]
     shares = [percent(probability(step.logprob)) for step in (old, new)]
-    assert fork_line.startswith("[fork at step 9, after '")
+    assert fork_line.startswith("[fork at step 10, after '")
     assert fork_line.endswith(f"{shares[0]} → 'b' {shares[1]}]")
     assert figures.endswith("seed 3]")
     assert file_line == f"[trace: {fork}]"
@@ -115,7 +115,7 @@ def test_rescore_has_a_line_per_token(run, model, trace, tmp_path):
     lines = out.splitlines()
     assert (code, err) == (0, "")
     assert lines[0].split()[:3] == ["step", "token", "bits"]
-    assert [int(line.split()[0]) for line in lines[1:25]] == list(range(24))
+    assert [int(line.split()[0]) for line in lines[1:25]] == list(range(1, 25))
     assert lines[-1].startswith("perplexity ")
     assert any(line.startswith("  instead   the token that the same luck") for line in lines)
     assert Trace.read(again).output_token_ids == trace.output_token_ids
@@ -125,7 +125,7 @@ def test_rescore_has_a_line_per_token(run, model, trace, tmp_path):
 
 def test_diff_with_a_model_adds_the_curves(run, model, trace, tmp_path):
     fork = tmp_path / "fork.jsonl"
-    run("trace", "branch", trace.path, *model, "--at", "9", "--token", "b", "--trace", fork)
+    run("trace", "branch", trace.path, *model, "--at", "10", "--token", "b", "--trace", fork)
     alone = run("trace", "diff", trace.path, fork)[1]
     code, out, _ = run("trace", "diff", trace.path, fork, *model)
     assert code == 0
@@ -141,7 +141,7 @@ def test_diff_with_a_model_adds_the_curves(run, model, trace, tmp_path):
 
 def test_no_curves_where_the_original_ends_at_the_mistake(run, model, trace, tmp_path):
     short = tmp_path / "short.jsonl"
-    last = ("--at", "9", "--token", "b", "--max-tokens", "10")
+    last = ("--at", "10", "--token", "b", "--max-tokens", "10")
     run("trace", "branch", trace.path, *model, *last, "--trace", short)
     files = ("trace", "diff", short, trace.path)
     assert run(*files, *model) == run(*files)
@@ -154,7 +154,7 @@ def test_snowball_prints_each_mistake_and_the_curve(run, model, tmp_path):
     assert (code, err) == (0, "")
     lines = out.split("\n")
     assert "20 tokens, seed 5, 3 mistakes" in lines
-    assert [line.split()[0] for line in lines[4:7]] == ["0", "3", "6"]
+    assert [line.split()[0] for line in lines[4:7]] == ["1", "4", "7"]
     for name in ("at", "bits", "rejoins", "after", "forced", "cost", "free", "parted"):
         assert any(line.startswith(f"  {name} ") for line in lines)
     assert "█" in out
@@ -166,7 +166,7 @@ def test_snowball_prints_each_mistake_and_the_curve(run, model, tmp_path):
     document = json.loads(run(*args, "--json")[1])
     assert [fork["at"] for fork in document["forks"]] == [0, 3, 6]
     assert len(document["mean"]["forced"]) == 13
-    named = json.loads(run(*common, "--json", "--at", "6,3")[1])
+    named = json.loads(run(*common, "--json", "--at", "7,4")[1])
     assert named["forks"] == document["forks"][1:]
 
 
@@ -196,7 +196,8 @@ def test_exposure_prints_a_line_per_stretch(run, model, tmp_path):
         (("snowball", "ab", "--errors", "0"), "errors must be between 1 and 32"),
         (("snowball", "ab", "--temperature", "x"), "--temperature must be a number, not 'x'"),
         (("snowball", "ab", "--errors", "3", "--at", "4"), "not allowed with"),
-        (("snowball", "ab", "--at", "4,x"), "write numbers with commas"),
+        (("snowball", "ab", "--at", "4,x"), "steps are whole numbers, from 1 on, not 'x'"),
+        (("snowball", "ab", "--at", "4,64"), "--at must be 1 to 63, not 64"),
         (("snowball", "ab", "--svg", "/nowhere/s.svg"), "--svg: /nowhere/s.svg cannot be written"),
         (("exposure", "-", "--svg", "/"), "--svg: / cannot be written"),
     ],

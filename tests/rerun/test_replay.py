@@ -219,14 +219,14 @@ def test_they_are_what_the_record_was_made_from(tiny, trace):
 
 
 def test_other_weights_are_an_error_at_the_first_step(other, trace):
-    with pytest.raises(CutawayError, match="the logits of step 0 are not those on record"):
+    with pytest.raises(CutawayError, match="the logits of step 1 are not those on record"):
         logits(other, trace)
 
 
 def test_another_hash_is_an_error_at_its_step(tiny, trace):
     wrong = trace.steps[7]._replace(logits_hash=0)
     changed = replace(trace, steps=(*trace.steps[:7], wrong, *trace.steps[8:]))
-    with pytest.raises(CutawayError, match="step 7 are not those"):
+    with pytest.raises(CutawayError, match="step 8 are not those"):
         logits(tiny, changed)
 
 

@@ -98,7 +98,9 @@ def test_a_branch_stays_in_the_grammar(trace, tiny):
     assert done.token_ids[: at + 1] == (*trace.output_token_ids[:at], allowed[-1])
     assert done.finish_reason in ("constraint", "max_tokens", "end_token")
     removed = stages.stages[0].top_removed[0]
-    with pytest.raises(InputError, match=f"does not allow token {removed} .* at step {at}: give"):
+    with pytest.raises(
+        InputError, match=f"does not allow token {removed} .* at step {at + 1}: give"
+    ):
         branch(tiny, trace, at, removed)
 
 

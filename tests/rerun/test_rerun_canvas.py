@@ -173,7 +173,10 @@ def test_a_fork_at_another_pass(models, tmp_path):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"passed": 99}, "was revealed in passes 0 to 4, not in 99"),
+        (
+            {"passed": 99},
+            "passed must be one of those that revealed the cell's block, 0 to 4, not 99",
+        ),
         ({"luck": "fresh"}, "luck fresh: it would change passes before the fork"),
         ({"max_tokens": 30}, "max_tokens: it would change"),
         ({"interventions": ["L0.H1 x 0"]}, "interventions: it would change"),
@@ -233,7 +236,7 @@ def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == [
-        "0", "4", *(f"{x:.2f}" for x in (found.passes[0].together, found.passes[0].apart)),
+        "1", "4", *(f"{x:.2f}" for x in (found.passes[0].together, found.passes[0].apart)),
         f"{found.passes[0].price:+.2f}", f"{found.passes[0].bound:.2f}",
     ]  # fmt: skip
     assert lines[-1].startswith(f"{found.price:+.2f} bits in all, ")

@@ -222,7 +222,7 @@ def test_in_a_stream_an_event_says_so_and_nothing_follows(client):
     ids = replayed(client)
     *_, last = events(client, TEXT, ignore_eos=True, replay=[*ids[:9], ids[9] ^ 1])
     assert last["error"]["code"] == "replay_differs"
-    assert last["error"]["message"].startswith("replay: token 9 is ")
+    assert last["error"]["message"].startswith("replay: token 10 is ")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_in_a_stream_an_event_says_so_and_nothing_follows(client):
         ({"replay": [1] * 31}, "replay has 31 token ids, and max_tokens is 30"),
         ({"replay": [1], "n": 2}, "replay is of one text: leave out n"),
         ({"replay": [1], "prompt": ["a", "b"]}, "replay is of one text: ask for one prompt"),
-        ({"replay": [1], "forced": [2]}, "replay: token 0 is 1, and forced has 2 there"),
+        ({"replay": [1], "forced": [2]}, "replay[0] is 1, and forced has 2 there"),
         ({"replay": [9999]}, "replay: token id 9999 is not between 0 and "),
     ],
 )

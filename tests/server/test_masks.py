@@ -153,7 +153,7 @@ def test_a_response_tells_of_passes_too(post):
         ({"denoise": {"thresold": 1}}, "denoise", "unknown setting 'thresold'"),
         ({"denoise": {"threshold": 2}}, "denoise", "threshold must be between 0 and 1"),
         ({"denoise": [1]}, "denoise", "must be a rule's name or its settings"),
-        ({"denoise": {"forced_cells": [[0, 99, 5]]}}, "", "cells are counted from 0 to 11"),
+        ({"denoise": {"forced_cells": [[0, 99, 5]]}}, "", "the canvas has 12 cells"),
         ({"grammar": "start: /a/"}, "grammar", "leave out grammar or denoise"),
         ({"regex": "a"}, "regex", "leave out regex or denoise"),
         ({"json_schema": True}, "json_schema", "leave out json_schema or denoise"),

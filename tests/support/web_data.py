@@ -4,7 +4,7 @@
 
     cutaway generate "One, two, three," --max-tokens 30 --temperature 0.3 --top-k 20 \\
       --seed 18446744073709551615 --candidates 2 --trace first.jsonl
-    cutaway trace branch first.jsonl --at 2 --token " six" --max-tokens 30 --trace six.jsonl
+    cutaway trace branch first.jsonl --at 3 --token " six" --max-tokens 30 --trace six.jsonl
 
 ``held.jsonl`` is a run under a grammar:
 

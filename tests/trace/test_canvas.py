@@ -149,20 +149,20 @@ def changed(kind, which=0, **fields):
             "attention must be one of",
         ),
         (lambda: changed("head", decoder=lambda d: d | {"suffix_ids": [999]}), "999 is outside"),
-        (lambda: changed("pass", 1, index=0), "index is 0, and the next pass is 1"),
+        (lambda: changed("pass", 1, index=0), "index is 0, not 1"),
         (lambda: changed("pass", block=[5, 5]), "block must be two positions"),
         (lambda: changed("pass", block=[4, 13]), "block ends behind the canvas"),
         (lambda: changed("head", params={"max_tokens": None}), "how many cells the canvas has"),
         (lambda: changed("head", params={"max_tokens": 2**40}), "how many cells the canvas has"),
         (lambda: changed("pass", block=[1, 11]), "block begins within the prompt"),
         (lambda: changed("pass", block=[4, 6]), "is not in the block"),
-        (lambda: changed("pass", masked_again=[12]), "cell 12 is not in the block"),
+        (lambda: changed("pass", masked_again=[12]), "position 12 is not in the block"),
         (lambda: changed("pass", cells_position=lambda p: p[::-1]), "in the order of their"),
         (lambda: changed("pass", cells_position=lambda p: p[1:]), "columns of one length"),
         (lambda: changed("pass", cells_likely=lambda p: [[1], *p[1:]]), "as much of each cell"),
         (lambda: changed("pass", cells_was=lambda was: [5, *was[1:]]), "passes left None"),
         (lambda: changed("pass", cells_now=lambda now: [5] * len(now)), "it cannot leave"),
-        (lambda: changed("step", pass_index=99), "there is no pass 99 before it"),
+        (lambda: changed("step", pass_index=99), "pass_index is 99, and no such pass"),
         (lambda: changed("step", pass_index=None), "pass_index must be a whole number"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -316,5 +316,5 @@ def test_a_text_from_left_to_right_has_no_cells():
     for ask in (canvas_figures, to_passes_csv, lambda trace: cell_life(trace, 0)):
         with pytest.raises(InputError, match="the trace is of no canvas"):
             ask(made_text(1))
-    with pytest.raises(InputError, match="cell must be one that a pass looked at, 0 to 7"):
+    with pytest.raises(InputError, match="cell must be one that a pass looked at"):
         cell_life(TRACES[0], 8)

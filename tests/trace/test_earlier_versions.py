@@ -1,6 +1,7 @@
 """Traces that earlier versions wrote: read, shown, replayed and written again as they were then.
 
-What is shown of those of 0.1.0 is the same but for names that changed since, ``NAMES_NOW``. Kept
+What is shown of those of 0.1.0 is the same but for names that changed since, ``NAMES_NOW``, and
+for steps, which count from 1 in words and columns since then. Kept
 as they are today are ``play``'s screen of one step, which has a column for the score now, and what
 is shown of greedy runs, which took the likeliest token and were shown as if they had drawn.
 
@@ -12,6 +13,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -43,11 +45,21 @@ NAMES_NOW = {
 NAMES = sorted(path.name for path in FOLDER.glob("*.jsonl*"))
 
 
+WORDS = re.compile(r"(?<=\bstep )\d+|(?<= step 0/)\d+|^ *\d+(?=  .* bits  rank )", re.MULTILINE)
+"""Numbers of steps in what is shown: in sentences, in the head of a step, at the left of lines."""
+
+
+def plus_1(match):
+    return f"{int(match[0]) + 1:>{len(match[0])}}"
+
+
 @pytest.mark.parametrize("command", OUTPUTS)
 def test_it_is_shown_as_it_was(command, monkeypatch, capfdbinary):
     monkeypatch.chdir(FOLDER)
-    assert main(["trace", *command.split()]) == 0
+    typed = re.sub(r"(?<=--step )\d+", plus_1, command)
+    assert main(["trace", *typed.split()]) == 0
     now, then = capfdbinary.readouterr().out.decode(), OUTPUTS[command]
+    then = WORDS.sub(plus_1, then)
     for old, new in NAMES_NOW.items():
         then = then.replace(old, new)
     if command.endswith("csv"):

@@ -38,7 +38,7 @@ rows = st.lists(st.floats(-9, 9, width=32), min_size=VOCAB, max_size=VOCAB, uniq
 def test_the_end_token_that_was_drawn():
     trace = made_trace([made_step(0, 1), made_step(1, END, ALIVE)], "end_token", matched=END)
     answer = why(trace)
-    assert answer.sentence == "It ended because the end token '<end>' was chosen at step 1."
+    assert answer.sentence == "It ended because the end token '<end>' was chosen at step 2."
     assert [m.outcome for m in answer.moments] == ["top-k 2", "drawn"]
     assert [m.index for m in answer.closest] == [0]  # the drawn one is no near miss
 
@@ -98,8 +98,8 @@ def test_penalties_are_named():
 @pytest.mark.parametrize(
     ("reason", "matched", "said"),
     [
-        ("end_token", END, "the end token '<end>' was chosen at step 1"),
-        ("stop_token", 2, "the stop token ' sofa' was chosen at step 1"),
+        ("end_token", END, "the end token '<end>' was chosen at step 2"),
+        ("stop_token", 2, "the stop token ' sofa' was chosen at step 2"),
         ("stop_string", "\n\n", "reached the stop string '\\n\\n'"),
         ("max_tokens", None, "it had 2 tokens, which is max_tokens"),
         ("context_full", None, "the context was full after 2 tokens"),
@@ -183,7 +183,7 @@ def test_the_sum_and_the_step_that_was_bent_most():
     assert (found.most, found.differed) == (1, 2)
     assert [*constraint_sentences(trace)] == [
         "The sum of −ln Z, where Z is the probability that the constraint left, is 2.77 nats; "
-        "most of it at step 1: "
+        "most of it at step 2: "
         "the model wanted “ sofa”; the constraint left “ mat”.",
         "At 2 of 4 steps the model wanted another token.",
     ]

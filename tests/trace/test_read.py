@@ -181,7 +181,7 @@ def removed_by(stage):
         ([HEAD, TOKS[0], TOKS[0]], "line 3: token 1 has a second line"),
         ([HEAD, {"kind": "tok", "id": 1, "hex": "f"}], "line 2: hex must be bytes in hexadecimal"),
         ([HEAD, STEP], "has no line of its own before this one"),
-        ([HEAD, *TOKS, STEP, STEP], "line 5: index is 0, and the next step is 1"),
+        ([HEAD, *TOKS, STEP, STEP], "line 5: index is 0, not 1"),
         ([HEAD, *TOKS, STEP | {"position": 3, "kv_tokens": 3}], "line 4: position is 3, not 1"),
         ([HEAD, *TOKS, STEP | {"kv_tokens": 3}], "line 4: kv_tokens is 3, not the position, 1"),
         ([HEAD, *TOKS, STEP | {"token_id": 1}], "the chosen token 1 is no candidate"),

@@ -83,7 +83,7 @@ class RunParams:
             if forced != replayed:
                 raise InputError(
                     "replay",
-                    f": token {i} is {replayed}, and forced has {forced} there: "
+                    f"[{i}] is {replayed}, and forced has {forced} there: "
                     "give the same, or leave one out",
                 )
         check_choice("speculate", self.speculate, SPECULATE)
@@ -229,6 +229,8 @@ class PrescribedTokens:
 
         length  tokens of the output
         """
+        from cutaway.base.counting import count_from_1
+
         replay = self._replay
         for step in steps:
             if step.index < len(replay) and step.token_id != replay[step.index]:
@@ -237,8 +239,8 @@ class PrescribedTokens:
                     describe_token(replay[step.index]),
                 )
                 return ReplayError(
-                    f"replay: token {step.index} is {token} when it is drawn again, and "
-                    f"{replayed_token} in the replay: {_REPLAY_ADVICE}"
+                    f"replay: token {count_from_1(step.index)} is {token} when it is drawn again, "
+                    f"and {replayed_token} in the replay: {_REPLAY_ADVICE}"
                 )
         if finish_reason and length < len(replay):
             return ReplayError(

@@ -323,7 +323,7 @@ class Sequence:
         return InputError(
             "forced",
             f": the grammar does not allow token {self.describe_token(token_id)} at step "
-            f"{len(self.output_token_ids) - 1}: give another, or leave out the grammar",
+            f"{len(self.output_token_ids)}: give another, or leave out the grammar",
         )
 
     def _source(self, drafted_by: str) -> str:

@@ -401,8 +401,9 @@ _ROWS = {
     "interventions": Keyword(
         "interventions", (), "change activations inside the model (docs/interventions.md)",
         Flag("interventions", "I", '"L25.H2 x 0" ablates head 2 of layer 25, "L9.mlp x 0.5 at 3-7 '
-             'from 2" halves what an MLP adds at some positions from step 2 on, "L9.S x 0 at 24" '
-             'zeroes a recurrent state, "knock_out 3-7" hides positions from attention',
+             'from 2" halves what an MLP adds at some positions from the third step on, '
+             '"L9.S x 0 at 24" zeroes a recurrent state, "knock_out 3-7" hides positions from '
+             "attention",
              "--intervention"),
         Fields(_ALL_FACES, more="texts or objects; needs serve --allow-interventions"),
     ),

@@ -29,11 +29,12 @@ class ShownStep(Step):
 
     def _repr_html_(self) -> str:
         """Return the candidates as a table, likeliest first, for a notebook."""
+        from cutaway.base.counting import count_from_1
         from cutaway.trace.figures import percent, probability
         from cutaway.trace.html import join, tag
 
         rows = [[tag("td", cell) for cell in cells] for cells in self._rows()]
-        token = f"step {self.index}: {self._name(self.token_id)}, "
+        token = f"step {count_from_1(self.index)}: {self._name(self.token_id)}, "
         facts = f"{percent(probability(self.logprob))} under the model, {self.source}"
         hint = "" if self.observed else "; ledger=True or logprobs=5 shows the other candidates"
         table = tag(

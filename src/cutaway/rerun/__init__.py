@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cutaway.api.llm import LLM
+from cutaway.base.counting import count_from_1
 from cutaway.base.progress import Progress, silent
 from cutaway.compute.backends import Logits
 from cutaway.engine import Pass, PassCell, Step
@@ -300,7 +301,7 @@ def logits(llm: LLM, trace: Trace) -> Logits:
     for step, row in zip(trace.steps, rows, strict=True):
         if row_hash(row) != step.logits_hash:
             raise CutawayError(
-                f"the logits of step {step.index} are not those on record: "
+                f"the logits of step {count_from_1(step.index)} are not those on record: "
                 "'cutaway trace replay' says what differs"
             )
     return rows

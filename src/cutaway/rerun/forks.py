@@ -21,6 +21,7 @@ from cutaway.requests.sync_llm import Stream
 from cutaway.rerun.request import bound, check_from_left, check_vocabulary, prompt_of, settings_of
 from cutaway.rerun.statistics import Curve, divergence, surprise
 from cutaway.trace import Parent, Trace
+from cutaway.trace.canvas import passes_over
 from cutaway.trace.differences import SHORTEST_RUN, common_prefix
 from cutaway.trace.write import check_path
 
@@ -152,7 +153,7 @@ def _forced_cell(
     changes: Mapping[str, Any],
 ) -> Rule:
     """Return the canvas's rule with one more forced cell; earlier passes do not change."""
-    decoder, first = recorded.head.decoder, len(recorded.head.prompt_token_ids)
+    decoder = recorded.head.decoder
     assert decoder is not None
     for name, value in changes.items():
         if value:
@@ -160,12 +161,12 @@ def _forced_cell(
     assert token is not None  # since there are no interventions
     if pass_index is None:
         pass_index = recorded.steps[at].pass_index
-    possible = [p.index for p in recorded.passes if first + at in range(*p.block)]
+    possible = [*passes_over(recorded, at)]
     if pass_index not in possible:
         raise InputError(
             "passed",
-            f": the block of cell {at} was revealed in passes {possible[0]} to "
-            f"{possible[-1]}, not in {pass_index}",
+            f" must be one of those that revealed the cell's block, {possible[0]} to "
+            f"{possible[-1]}, not {pass_index}",
         )
     forced_cells = [
         cell

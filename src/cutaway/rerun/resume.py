@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from cutaway.api.llm import LLM
+from cutaway.base.counting import count_from_1
 from cutaway.compute.backends import bits_of
 from cutaway.engine import Pass, Step
 from cutaway.errors import CutawayError, InputError, ReplayError
@@ -110,7 +111,7 @@ class RestOfTrace:
         if not recorded:
             self._file.add(event)
         elif event.fingerprint != recorded[0].fingerprint:
-            self._refuse(f"{'step' if is_step else 'pass'} {event.index}")
+            self._refuse(f"{'step' if is_step else 'pass'} {count_from_1(event.index)}")
         elif isinstance(event, Step) and event.token_id != self._trace.steps[event.index].token_id:
             self._file.close()  # the text ends with an error about it
 

@@ -1,6 +1,6 @@
 """Figures of a canvas from its recorded passes, the canvas after each pass, and a cell's history.
 
-Cells are counted from 0, as steps are.
+The indices of cells and passes count from 0, as those of steps do.
 """
 
 from collections.abc import Iterable
@@ -140,9 +140,7 @@ def cell_life(trace: Trace, cell: int) -> tuple[CellMoment, ...]:
         for seen_cell in canvas_pass.cells
     }
     if cell not in positions:
-        raise InputError(
-            "cell", f" must be one that a pass looked at, 0 to {max(positions, default=0)}"
-        )
+        raise InputError("cell", " must be one that a pass looked at")
     moments = []
     for canvas_pass, before in zip(trace.passes, [{}, *states], strict=False):
         pass_cell = next(
@@ -206,6 +204,13 @@ def _event(canvas_pass: Pass, cell: PassCell) -> str:
     if cell.was == cell.now:
         return ""
     return "revealed" if cell.was is None else "edited"
+
+
+def passes_over(trace: Trace, cell: int) -> range:
+    """Return the indices of the passes over the block of a cell."""
+    position = len(trace.head.prompt_token_ids) + cell
+    passes = [p.index for p in trace.passes if position in range(*p.block)]
+    return range(passes[0], passes[-1] + 1) if passes else range(0)
 
 
 def _forced_positions(trace: Trace, canvas_pass: Pass) -> set[int]:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cutaway.base.arithmetic import plainly
+from cutaway.base.counting import count_from_1
 from cutaway.engine.events import Step, neg_log_z
 from cutaway.sampling import Candidate
 from cutaway.trace.figures import (
@@ -64,7 +65,11 @@ def constraint_sentences(trace: Trace) -> Iterator[str]:
     nats = f"{figures.neg_log_z:.2f}"
     at = wanted_sentence(trace, trace.steps[figures.most])
     yield phrase(
-        "bent", rule=_rule(trace), nats=nats, step=figures.most, at=f": {at}" if at else ""
+        "bent",
+        rule=_rule(trace),
+        nats=nats,
+        step=count_from_1(figures.most),
+        at=f": {at}" if at else "",
     )
     yield phrase("differed", count=figures.differed, steps=len(trace.steps))
 
@@ -225,7 +230,7 @@ def status_sentence(trace: Trace, moment: EndTokenStatus) -> str:
     """Describe a moment in a sentence."""
     return phrase(
         "status",
-        step=moment.index,
+        step=count_from_1(moment.index),
         rank=phrase("likeliest" if moment.rank == 1 else "nth likeliest", nth=ordinal(moment.rank)),
         share=percent(moment.probability),
         changed=phrase("changed", delta=f"{moment.delta:+.2f}") if moment.delta else "",
@@ -261,4 +266,6 @@ def _came(trace: Trace) -> str:
     if not trace.steps:
         return phrase("reached")
     step = trace.steps[-1]
-    return phrase("given at" if step.source == "forced" else "drawn at", step=step.index)
+    return phrase(
+        "given at" if step.source == "forced" else "drawn at", step=count_from_1(step.index)
+    )

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from cutaway.base.arithmetic import plainly
+from cutaway.base.counting import count_from_1
 from cutaway.engine.events import Pass, Step
 from cutaway.errors import FormatError, InputError
 from cutaway.trace import steps
@@ -182,7 +183,7 @@ class Trace:
 
     def _chip(self, step: Step) -> Chip:
         title = (
-            f"step {step.index}: {percent(probability(step.logprob))}, "
+            f"step {count_from_1(step.index)}: {percent(probability(step.logprob))}, "
             f"{bits(step.logprob):.2f} bits, rank {observation_of(step).rank}, {step.source}"
         )
         return Chip(self.name_of(step.token_id), bits(step.logprob), title)
@@ -242,7 +243,7 @@ class _Records:
     def _take_step(self, step: Step, head: Head) -> None:
         seen, here = observation_of(step), len(self.steps)
         candidate_ids = {c.id for c in seen.candidates}
-        _require(step.index == here, f"index is {step.index}, and the next step is {here}")
+        _require(step.index == here, f"index is {step.index}, not {here}")
         position = len(head.prompt_token_ids) + here
         _require(step.position == position, f"position is {step.position}, not {position}")
         _require(
@@ -257,7 +258,8 @@ class _Records:
             self._require_tokens(head.token_ids)
         if step.pass_index is not None:
             _require(
-                step.pass_index < len(self.passes), f"there is no pass {step.pass_index} before it"
+                step.pass_index < len(self.passes),
+                f"pass_index is {step.pass_index}, and no such pass is before it",
             )
             left = self.canvas.get(step.position)
             _require(step.token_id == left, f"passes left {left} at {step.position}")
@@ -266,16 +268,16 @@ class _Records:
     def _take_pass(self, canvas_pass: Pass, head: Head) -> None:
         _require(head.decoder is not None, "a pass is of a canvas, and the head has no decoder")
         here, positions = len(self.passes), [cell.position for cell in canvas_pass.cells]
-        _require(
-            canvas_pass.index == here, f"index is {canvas_pass.index}, and the next pass is {here}"
-        )
+        _require(canvas_pass.index == here, f"index is {canvas_pass.index}, not {here}")
         first = len(head.prompt_token_ids)
         _require(canvas_pass.block[0] >= first, "block begins within the prompt")
         _require(canvas_pass.block[1] <= first + head.cells, "block ends behind the canvas")
         in_order = sorted({*positions}) == positions
         _require(in_order, "cells must be in the order of their positions")
         for position in (*positions, *canvas_pass.masked_again):
-            _require(position in range(*canvas_pass.block), f"cell {position} is not in the block")
+            _require(
+                position in range(*canvas_pass.block), f"position {position} is not in the block"
+            )
         self._require_tokens(steps.tokens_of_pass(canvas_pass))
         for cell in canvas_pass.cells:
             left, again = self.canvas.get(cell.position), cell.position in canvas_pass.masked_again

@@ -118,7 +118,7 @@ async def test_other_bits_end_the_text_and_say_where(models):
 
     async with cluster(models, 1, kills=[5]) as (front, replicas):
         replicas.members[1].replica.edit = edit
-        with pytest.raises(CutawayError, match=r"resume: step 3 is token .* where it was"):
+        with pytest.raises(CutawayError, match=r"resume: step 4 is token .* where it was"):
             await front.generate(PROMPT, **LONG)
 
 

@@ -96,7 +96,7 @@ def test_the_command_reads_what_generate_prints(tiny_path, tmp_path, capsys):
     assert "30 of 30" in capsys.readouterr().out
     (tmp_path / "other.jsonl").write_text('{"prompt": "ab", "token_ids": [5, 6, 7]}\n')
     assert main(["audit", str(tmp_path / "other.jsonl"), *own, "--seed", "3"]) == 1
-    assert "the chain removes token 0" in capsys.readouterr().out
+    assert "the chain removes token 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

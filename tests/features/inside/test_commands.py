@@ -27,7 +27,7 @@ def run(small_path, tmp_path_factory):
     """The arguments up to the step."""
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     LLM(small_path).generate("ab a\x1b", seed=3, max_tokens=12, trace=path, ignore_eos=True)
-    return ["trace", "inside", str(path), "-m", small_path, "-q", "--step", str(STEP)]
+    return ["trace", "inside", str(path), "-m", small_path, "-q", "--step", str(STEP + 1)]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_last_line_is_the_proof(run, look, said, more):
 
 def test_the_whole_step(run, look, said):
     out, found = said(*run), look.logit_attribution()
-    assert out.startswith(f"step {STEP}: ")
+    assert out.startswith(f"step {STEP + 1}: ")
     assert (
         f"its logit is {abs(found.total):.3f} {'below' if found.total < 0 else 'above'} that of"
         in out
@@ -123,8 +123,8 @@ def test_the_reference_says_that_it_is_not_what_ran(run, said):
 def test_what_is_refused(run, capsys, more, why):
     assert main([*run, *more]) == 2
     assert why in capsys.readouterr().err
-    assert main([*run[:-1], "12"]) == 2
-    assert "step must be between 0 and 11" in capsys.readouterr().err
+    assert main([*run[:-1], "13"]) == 2
+    assert "--step must be 1 to 12, not 13" in capsys.readouterr().err
 
 
 def test_the_nearest_embeddings(run, look, said, capsys):
@@ -153,7 +153,7 @@ def ablated_run(small_path, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run.jsonl"
     prompt = "ab a é\x1b 猫. So\nit was"
     LLM(small_path).generate(prompt, seed=3, max_tokens=12, trace=path, ignore_eos=True)
-    return ["trace", "ablate", str(path), "-m", small_path, "-q", "--step", str(STEP)]
+    return ["trace", "ablate", str(path), "-m", small_path, "-q", "--step", str(STEP + 1)]
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,7 @@ def done(small_path, ablated_run):
 
 def test_a_line_for_each_part_the_largest_effect_first(ablated_run, done, said):
     out = said(*ablated_run)
-    assert out.startswith(f"step {STEP}: ")
+    assert out.startswith(f"step {STEP + 1}: ")
     total = len(done.token_ids)
     assert out.splitlines()[1] == f"{total} of {total} tokens, each deleted"
     assert out.splitlines()[-1] == f"recomputed bit for bit: row hash {done.row_hash:016x}"
@@ -251,7 +251,7 @@ def test_nothing_in_time(ablated_run, said):
         (["--budget", "0"], "budget_s must be a number of seconds above 0"),
         (["--other", "7"], "how must be other, too"),
         (["--rival", "9999"], "rival must be between 0 and 263"),
-        (["--step", "12"], "step must be between 0 and 11"),
+        (["--step", "13"], "--step must be 1 to 12, not 13"),
     ],
 )
 def test_what_ablate_refuses(ablated_run, capsys, more, why):

@@ -173,7 +173,7 @@ def test_the_reference_says_that_it_is_not_what_ran(paths, traces):
 
 
 def test_another_model_is_refused(paths, traces):
-    with pytest.raises(CutawayError, match="the logits of step 3 are not those on record"):
+    with pytest.raises(CutawayError, match="the logits of step 4 are not those on record"):
         inside(LLM(paths["Q8_0"]), traces["F32", "alone"], 3)
 
 

@@ -196,7 +196,7 @@ def test_a_token_left_out_is_the_text_without_it(any_path, how):
 
 
 def test_the_command_shows_layers_heads_and_tokens(path, capsys):
-    look = ["trace", "inside", str(traced(path)), "--step", str(STEP), "-m", str(path), "-q"]
+    look = ["trace", "inside", str(traced(path)), "--step", str(STEP + 1), "-m", str(path), "-q"]
     assert main(look) == 0
     said = capsys.readouterr().out
     for part in ("looked at", "heads with a state", "what the head would say after each layer"):

@@ -72,7 +72,7 @@ def test_what_holds_is_green(suite):
     [
         ("contains('zq')", r"the text has no 'zq'; nearest at token \d+: .* lost to .* by \d"),
         ("equals('zq')", r"the text is not 'zq'; nearest at token \d+"),
-        ("lacks(answer.text[0])", r"the text has .*, from token 0: .* came before .* by \d"),
+        ("lacks(answer.text[0])", r"the text has .*, from token 1: .* came before .* by \d"),
         ("matches('^§')", r"nothing that matches '\^§'; its least certain token is \d+"),
         ("margin(99)", r"a margin of \d\.\d+, below 99, at token \d+: .* came before"),
         ("certain(0)", r"a mean entropy of \d.* nats, above 0; most at token \d"),
@@ -130,7 +130,7 @@ def test_fingerprints_are_kept_compared_and_updated(suite, pytester):
     wrong["test_it"]["1"]["tokens"][1] += 1
     kept.write_text(json.dumps(wrong))
     changed = suite(SAME % 3)
-    changed.stdout.fnmatch_lines(["*token 1 was *: * came before *"])
+    changed.stdout.fnmatch_lines(["*token 2 was *: * came before *"])
 
 
 def test_answers_are_cached_by_what_makes_their_bits(suite, pytester):
@@ -214,7 +214,7 @@ def test_a_server_s_answers_are_tested_as_those_of_this_process(suite, pytester,
         wrong = json.loads(kept.read_text())
         wrong["test_parted"]["1"]["tokens"][1] = 5
         kept.write_text(json.dumps(wrong))
-        suite(CALLS, *url).stdout.fnmatch_lines(["*token 1 was *: * came before *"])
+        suite(CALLS, *url).stdout.fnmatch_lines(["*token 2 was *: * came before *"])
         refused = suite('def test_it(ask):\n    ask("a", stop={1, 2})', *url)
         refused.stdout.fnmatch_lines(["*InputError: a server is asked in JSON: *set*"])
 

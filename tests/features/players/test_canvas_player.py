@@ -44,7 +44,7 @@ def test_any_keys_and_any_screen(trace, keys, columns, rows, style):
     assert style.unicode or all(line.isascii() for line in lines)
     assert 0 <= player.at <= player.last
     if not player.helping and columns > 12:
-        assert f"pass {player.at}/" in lines[0]
+        assert f"pass {player.at + 1}/" in lines[0]
 
 
 def test_committed_guessed_and_masked_cells_differ_without_colour():
@@ -88,22 +88,24 @@ def test_lines_and_json_where_there_is_no_terminal(printed, refused, tmp_path):
     trace = Trace.read(path)
     play = partial(printed, "trace", "play", path)
     said = play().splitlines()
-    assert [line.split()[0] for line in said[1:-1]] == [str(n) for n in range(len(trace.passes))]
+    assert [line.split()[0] for line in said[1:-1]] == [
+        str(n + 1) for n in range(len(trace.passes))
+    ]
     found = [json.loads(line) for line in play("--json").splitlines()]
     assert [one["cells"].count(None) for one in found][-1] == 0
     assert sum(len(one["revealed"]) for one in found) == 10
-    assert json.loads(play("--json", "--pass", 1)) == found[1]
-    assert "--pass must be 0 to" in refused("trace", "play", path, "--pass", 99)
-    assert "kv" not in play("--step", 3).splitlines()[0]
+    assert json.loads(play("--json", "--pass", 2)) == found[1]
+    assert "--pass must be 1 to" in refused("trace", "play", path, "--pass", 99)
+    assert "kv" not in play("--step", 4).splitlines()[0]
 
 
 def test_on_a_terminal_it_plays_by_itself(terminal, tmp_path):
     """Space, and nothing more is typed until the last pass is shown."""
     path = tmp_path / "t"
     path.write_bytes(file_of(*events_of(RULES[1], cells=10)))
-    last = len(Trace.read(path).passes) - 1
+    last = len(Trace.read(path).passes)
     session = terminal("trace", "play", path, NO_COLOR="1")
-    session.wait_for("pass 0/")
+    session.wait_for("pass 1/")
     session.type(" ")
     shown = session.wait_for(f"pass {last}/{last}")
     session.type("q")

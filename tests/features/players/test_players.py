@@ -248,11 +248,11 @@ def ended(session):
 
 def test_a_session(session):
     session = session()
-    session.wait_for(" step 0/29")
+    session.wait_for(" step 1/30")
     session.type("\x1b[C")
-    session.wait_for(" step 1/29")
+    session.wait_for(" step 2/30")
     session.type("\x1b[F")
-    session.wait_for(" step 29/29")
+    session.wait_for(" step 30/30")
     session.type("?")
     session.wait_for("show or leave this help")
     session.type("q")
@@ -261,7 +261,7 @@ def test_a_session(session):
 
 def test_a_new_size_is_drawn_at_once(session):
     session = session()
-    session.wait_for(" step 0/29")
+    session.wait_for(" step 1/30")
     session.wait_for("\x1b[J")
     session.resize(12, 50)
     session.process.send_signal(signal.SIGWINCH)
@@ -294,7 +294,7 @@ def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(session):
     session.type("\x1a")  # a session's leader cannot be stopped: it continues at once
     session.wait_for("\x1b[?1049l")
     session.wait_for("\x1b[?1049h")
-    session.wait_for(" step 0/29")
+    session.wait_for(" step 1/30")
     session.type("q")
     assert ended(session) == 0
 

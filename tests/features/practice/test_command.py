@@ -174,7 +174,7 @@ def test_a_step_of_ones_own_run(piped, tmp_path):
     assert "Which token comes next at step 2 of your run? Here are 6," in text
     assert "All other tokens, with a probability of 0." in text
     assert "your run, all tokens: top-p 0.9" in text
-    assert piped("--from", str(tmp_path / "run.trace"), "--step", "4")[0] == 2
+    assert piped("--from", str(tmp_path / "run.trace"), "--step", "5")[0] == 2
 
 
 def test_a_person_gets_a_hint_and_a_second_try():
@@ -357,7 +357,7 @@ def test_a_trace_without_steps(trace):
 def test_a_step_that_kept_too_little(trace):
     seen = trace.steps[0].observed
     step = trace.steps[0]._replace(observed=seen._replace(candidates=seen.candidates[:1]))
-    with pytest.raises(InputError, match="step 0 keeps 1 token: record the trace with more"):
+    with pytest.raises(InputError, match="step 1 keeps 1 token: record the trace with more"):
         from_trace(replace(trace, steps=(step,)))
 
 

@@ -123,7 +123,7 @@ def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
     page.wait_for_runs()
     page.settle()
     shown = page.tab.locator("run-picker select").locator("option").last.inner_text()
-    assert "in cell 2, pass 0" in shown
+    assert "in cell 3, pass 1" in shown
     passes = alone.generate("ab", denoise={"steps": 4}, max_tokens=CELLS, seed=3).passes
     token = next(c for c in passes[0].cells if c.position == passes[0].block[0] + 2).likely[1][0]
     again = alone.generate(

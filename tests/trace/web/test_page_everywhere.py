@@ -259,12 +259,12 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     run, out = tmp_path / "run.jsonl", tmp_path / "run.html"
     llm = LLM(tiny_path, threads=1)
     llm.generate("ab", trace=run, max_tokens=8, ignore_eos=True, temperature=1, seed=2)
-    asked = ["trace", "export", str(run), "--html", str(out), "--inside", "1-3,5"]
+    asked = ["trace", "export", str(run), "--html", str(out), "--inside", "2-4,6"]
     assert main([*asked, "-m", str(tiny_path), "-q"]) == 0
     page = open_page(out.as_uri())
     page.tab.get_by_role("tab", name="Inside").click()
     panel = page.tab.locator("inside-panel")
-    panel.get_by_text("contains the inside of steps 1 to 3, 5. For other steps, open").wait_for()
+    panel.get_by_text("contains the inside of steps 2 to 4, 6. For other steps, open").wait_for()
     assert panel.locator("canvas").first.is_hidden()
     page.tab.locator("token-strip .tokens").focus()
     page.press("ArrowRight", "ArrowRight")

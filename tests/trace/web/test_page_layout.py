@@ -245,7 +245,7 @@ def test_a_tap_on_a_phone_brings_a_sheet_under_the_text(open_page, tiny_server):
     box = sheet.bounding_box()
     assert box["height"] == pytest.approx(0.45 * 844, abs=2)
     assert page.tab.locator("token-strip [aria-current]").bounding_box()["y"] < box["y"]
-    assert "step 4 of 11" in sheet.inner_text()
+    assert "step 5 of 12" in sheet.inner_text()
     assert sheet.locator("li").count() == 5
     assert not page.barriers("token-sheet")
     sheet.get_by_role("button", name="the next token").tap()

@@ -41,14 +41,14 @@ def test_a_mistake_is_early_and_less_likely(page, tmp_path):
     page.press("End")
     lesson, offers = mistakes(page)
     assert offers.count() == 2
-    assert offers.first.inner_text().startswith(f"Make the mistake\nStep {early.index}:")
+    assert offers.first.inner_text().startswith(f"Make the mistake\nStep {early.index + 1}:")
     assert offers.nth(1).inner_text().startswith("Make the ")
-    assert "at the selected step\nStep 23:" in offers.nth(1).inner_text()
+    assert "at the selected step\nStep 24:" in offers.nth(1).inner_text()
     offers.first.get_by_role("button").click()
     page.wait_for_runs()
     page.settle()
     heading = lesson.get_by_role("heading", name="The mistake at step")
-    assert heading.inner_text() == f"The mistake at step {early.index} of run 1"
+    assert heading.inner_text() == f"The mistake at step {early.index + 1} of run 1"
     runs = json.loads(
         page.tab.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('runs')")
     )
@@ -63,7 +63,7 @@ def test_the_panel_branches_offers_the_first(page):
     page.settle()
     tree = page.tab.locator("branch-tree")
     assert not tree.get_by_role("button", name="Go to the fork").is_visible()
-    tree.get_by_role("button", name="Branch at step 0:").click()
+    tree.get_by_role("button", name="Branch at step 1:").click()
     page.wait_for_runs()
     page.settle()
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2

@@ -117,7 +117,7 @@ def test_two_runs_stand_side_by_side(page):
     page.settle()
     told = page.tab.locator("run-compare").inner_text()
     assert "The prompts are equal" in told
-    assert "token at step 1" in told, told
+    assert "token at step 2" in told, told
     assert len(page.tokens) + page.tab.locator("token-strip .aside").count() >= 78
 
 
@@ -415,7 +415,7 @@ def test_a_lesson_on_the_inside_of_the_step_that_is_shown(page):
     page.settle()
     page.tab.get_by_role("tab", name="Practice", exact=True).click()
     lesson = page.tab.locator("practice-lesson")
-    lesson.get_by_role("button", name=f"The inside of step {page.step}").click()
+    lesson.get_by_role("button", name=f"The inside of step {page.step + 1}").click()
     page.tab.wait_for_function(
         "() => /and its row has the hash/.test(document.querySelector('practice-lesson').innerText)"
     )

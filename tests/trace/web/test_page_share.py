@@ -37,5 +37,5 @@ def test_paper_has_the_text_its_river_and_the_table_and_no_button(open_page, tin
     )
     buttons = page.tab.locator("button:not(.ghost, end-line button)").evaluate_all(shown_buttons)
     assert not buttons
-    assert "seed 12 · step 23 of 48 · fingerprint " in page.tab.locator("copy-link").inner_text()
+    assert "seed 12 · step 24 of 49 · fingerprint " in page.tab.locator("copy-link").inner_text()
     assert page.tab.evaluate("() => document.documentElement.scrollWidth") <= 690

@@ -143,7 +143,7 @@ def test_a_click_on_a_ghost_branches_there(open_page, tiny_server):
     facts = page.tab.locator("step-facts").inner_text()
     assert f"{word}" in facts and "forced" in facts
     option = page.tab.locator("run-picker option").last
-    assert f"at {step}" in option.inner_text()
+    assert f"at {step + 1}" in option.inner_text()
 
 
 # -- the end ---------------------------------------------------------------------------------------
@@ -153,13 +153,13 @@ def test_the_line_under_the_text_leads_to_why_it_ended(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
     page.settle()
-    line = page.tab.get_by_role("button", name="The end by step: the end token came at step 48")
+    line = page.tab.get_by_role("button", name="The end by step: the end token came at step 49")
     assert line.locator("svg").bounding_box()["width"] == line.bounding_box()["width"]
     line.locator(".flag text").click()
     page.settle()
     assert page.step == 7
     panel = page.tab.get_by_role("tabpanel", name="Why it ended", exact=True)
-    assert "step 7: " in panel.locator(".moments").inner_text()
+    assert "step 8: " in panel.locator(".moments").inner_text()
     page.tab.get_by_role("tab", name="Timelines").click()
     page.settle()
     assert "P(end)" not in page.tab.locator("run-timelines").inner_text()  # it stands once
@@ -191,7 +191,7 @@ def test_a_fork_splits_the_text(forked):
     forks = forked.tab.locator("token-strip .station.named")
     assert forks.count() == 2
     assert forks.nth(0).inner_text() == "original"
-    assert "at 5" in forks.nth(1).inner_text()
+    assert "at 6" in forks.nth(1).inner_text()
     assert forks.nth(1).get_attribute("aria-pressed") == "true"
     tops = [forks.nth(i).bounding_box()["y"] for i in range(2)]
     assert tops[0] < tops[1]
@@ -250,7 +250,7 @@ def test_arrow_keys_are_heard_in_one_sentence(open_page, tiny_server):
     heard = page.tab.locator("key-help [role=status]")
     assert heard.inner_text() == ""
     page.press("ArrowLeft", "ArrowRight")
-    assert heard.inner_text() == "Step 23 of 48: choose, 0.1%, rank 104; make was likelier"
+    assert heard.inner_text() == "Step 24 of 49: choose, 0.1%, rank 104; make was likelier"
     page.press("ArrowDown")
     assert heard.inner_text() == "see, 5.8%, rank 2, 7.5% after the chain"
     page.press("ArrowUp")

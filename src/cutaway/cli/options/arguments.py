@@ -7,11 +7,13 @@ in the code that uses it.
 import re
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Container, Mapping
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from cutaway.errors import InputError
 from cutaway.requests.keywords import KEYWORDS, Flag, Kind
 from cutaway.sampling import PARAMS
 
@@ -66,7 +68,9 @@ def add_trace(parser: ArgumentParser) -> None:
 def add_step(parser: ArgumentParser) -> None:
     """Add arguments for a trace, for a step to compute again, and for a token to compare with."""
     add_trace(parser)
-    parser.add_argument("--step", type=int, required=True, metavar="N", help="of the text, from 0")
+    parser.add_argument(
+        "--step", type=read_step, required=True, metavar="N", help="of the text, from 1"
+    )
     parser.add_argument(
         "--rival", metavar="TOKEN",
         help="the token, as text or id, to compare the step's token with; default: the likeliest "
@@ -273,6 +277,26 @@ def _control_vector(text: str) -> tuple[str, float]:
         return text, 1.0
 
 
+def read_step(text: str, plural: str = "steps") -> int:
+    """Read the number of a step, counted from 1, as its index. plural: of other things"""
+    from cutaway.base.counting import count_from_0
+
+    try:
+        return count_from_0(int(text), plural)
+    except InputError as error:
+        raise ArgumentTypeError(str(error)) from None
+    except ValueError:
+        raise ArgumentTypeError(f"{plural} are whole numbers, from 1 on, not {text!r}") from None
+
+
+read_pass, read_cell = (partial(read_step, plural=plural) for plural in ("passes", "cells"))
+
+
+def read_steps(text: str) -> tuple[int, ...]:
+    """Read comma-separated numbers of steps, counted from 1, as indices."""
+    return tuple(map(read_step, text.split(",")))
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """Read comma-separated whole numbers."""
     try:
@@ -316,7 +340,7 @@ def add_rule_arguments(parser: ArgumentParser) -> None:
         if setting.type is bool:
             group.add_argument(flag, action="store_true", help=help)
         elif setting.type is tuple:
-            about = f"{help}; repeat for more"
+            about = f"{help}, counted from 1; repeat for more"
             group.add_argument(
                 flag, type=_forced_cell, action="append", metavar=setting.metavar, help=about
             )
@@ -350,7 +374,7 @@ def rules(args: Namespace) -> list[str] | None:
 
 def _forced_cell(text: str) -> tuple[int, ...]:
     try:
-        pass_index, cell, token_id = (int(part) for part in text.split(":"))
+        pass_text, cell_text, id_text = text.split(":")
+        return read_pass(pass_text), read_cell(cell_text), int(id_text)
     except ValueError:
         raise ArgumentTypeError(f"write PASS:CELL:ID, for example 3:9:77: {text!r}") from None
-    return pass_index, cell, token_id

@@ -3,12 +3,14 @@
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import check_index, count_from_1
 from cutaway.base.progress import say
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console, reports, streams
 from cutaway.cli.terminal.drawing import names_of, quote
 from cutaway.errors import InputError
 from cutaway.trace import Trace
+from cutaway.trace.canvas import passes_over
 from cutaway.trace.figures import percent, probability
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ examples:
   cutaway trace branch run.jsonl --at 12 --token " never" --trace fork.jsonl
   cutaway trace branch run.jsonl --at 12 --intervention "L25.H2 x 0" --trace fork.jsonl
   cutaway trace branch canvas.jsonl --at 12 --pass 3 --token " never"
-  cutaway trace branch run.jsonl --at 0 --id 504 --luck fresh --max-tokens 64
+  cutaway trace branch run.jsonl --at 1 --id 504 --luck fresh --max-tokens 64
 
 On a canvas the step is a cell. The token is put there in the pass that revealed the recorded one,
 or in --pass N; the passes before stay as recorded.
@@ -37,11 +39,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace branch``."""
     arguments.add_trace(parser)
     parser.add_argument(
-        "--at", type=int, required=True, metavar="STEP", help="the step to change, from 0"
+        "--at",
+        type=arguments.read_step,
+        required=True,
+        metavar="STEP",
+        help="the step to change, from 1",
     )
     parser.add_argument(
-        "--pass", dest="passed", type=int, metavar="N",
-        help="on a canvas: the pass that puts the token there, from 0",
+        "--pass", dest="passed", type=arguments.read_pass, metavar="N",
+        help="on a canvas: the pass that puts the token there, from 1",
     )  # fmt: skip
     token = parser.add_mutually_exclusive_group()
     token.add_argument("--token", metavar="TEXT", help="the new token, as text")
@@ -73,6 +79,7 @@ def run(args: Namespace) -> int:
         raise InputError(
             "say what to change at this step: --token, --id, --intervention or --control-vector"
         )
+    _check_place(args, trace)
     llm = console.load(args)
     from cutaway.rerun import open_branch
 
@@ -92,10 +99,18 @@ def run(args: Namespace) -> int:
     return 130 if done.finish_reason == "aborted" else 0
 
 
+def _check_place(args: Namespace, trace: Trace) -> None:
+    """Raise InputError where the trace has no such step, or the cell was in no such pass."""
+    if trace.steps:
+        check_index("--at", args.at, range(len(trace.steps)))
+    if trace.steps and trace.passes:
+        check_index("--pass", args.passed, passes_over(trace, args.at))
+
+
 def _fork(trace: Trace, at: int, new: "Step", llm: "LLM") -> str:
     """Return a line on the fork: the text before it, and both tokens with their probabilities."""
     name, old = names_of(llm.tokenizer), trace.steps[at]
     ids = (*trace.head.prompt_token_ids, *trace.output_token_ids[:at])
     before = "".join(map(name, ids[-_CONTEXT:]))[-_CONTEXT:]
     tokens = (f"{quote(name(s.token_id))} {percent(probability(s.logprob))}" for s in (old, new))
-    return f"[fork at step {at}, after {quote(before)}: {' → '.join(tokens)}]"
+    return f"[fork at step {count_from_1(at)}, after {quote(before)}: {' → '.join(tokens)}]"

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import count_from_1
 from cutaway.cli.options import arguments
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import Style, clip, print_report, table
@@ -119,7 +120,7 @@ def _lines(a: Trace, b: Trace, diff: TraceDiff) -> Iterator[str]:
     yield from _passes(a, b, diff)
     if diff.divergence is None:
         return
-    yield f"They part at step {diff.divergence.index}:"
+    yield f"They part at step {count_from_1(diff.divergence.index)}:"
     yield from (_continuation("A", diff.divergence.a), _continuation("B", diff.divergence.b))
     yield f"From there on, A is {_cost(diff.a_after)}, B is {_cost(diff.b_after)}."
     yield from _common_runs(a, diff.common_runs)
@@ -156,7 +157,7 @@ def _common(diff: TraceDiff, cause: str) -> str:
     at = diff.logits_differ_at
     logits = "the logits up to there are equal, bit for bit"
     if at is not None:
-        logits = f"the logits differ from step {at} on{cause}"
+        logits = f"the logits differ from step {count_from_1(at)} on{cause}"
     return f"{prompts}. {_equal(diff)}; {logits}."
 
 
@@ -167,10 +168,10 @@ def _passes(a: Trace, b: Trace, diff: TraceDiff) -> Iterator[str]:
     if (difference := diff.passes) is None:
         yield f"All {len(a.passes)} passes are equal."
         return
-    at = difference.index
+    at, number = difference.index, count_from_1(difference.index)
     yield f"The first {at} passes are equal." if at else "No pass is equal."
     if difference.cell is None:
-        yield f"One canvas has ended before pass {at}, or luck or masking differs in it."
+        yield f"One canvas has ended before pass {number}, or luck or masking differs in it."
         return
     logits = "the logits are equal" if difference.same_logits else "the logits differ"
     if difference.same_logits is None:
@@ -179,7 +180,8 @@ def _passes(a: Trace, b: Trace, diff: TraceDiff) -> Iterator[str]:
         "the mask" if token is None else f"'{token}'" for token in (difference.a, difference.b)
     )
     after = f"A has {a_has} and B has {b_has} there"
-    yield f"In pass {at} cell {difference.cell} is the first that differs: {after}; {logits}."
+    cell = f"pass {number} cell {count_from_1(difference.cell)}"
+    yield f"In {cell} is the first that differs: {after}; {logits}."
 
 
 def _equal(diff: TraceDiff) -> str:
@@ -199,8 +201,8 @@ def _common_runs(a: Trace, runs: tuple[CommonRun, ...]) -> Iterator[str]:
     if not runs:
         yield f"They never again share {SHORTEST_RUN} tokens in a row."
         return
-    yield "They meet again at"
+    yield "They meet again at step"
     for run in runs:
         steps = a.steps[run.a : run.a + run.length]
         text = clip("".join(a.name_of(step.token_id) for step in steps), _TEXT)
-        yield f"  A {run.a}, B {run.b}: {run.length} tokens, '{text}'"
+        yield f"  A {count_from_1(run.a)}, B {count_from_1(run.b)}: {run.length} tokens, '{text}'"

@@ -1,10 +1,12 @@
 """``cutaway trace export``: a recorded run in other programs' formats, or as one HTML page."""
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
+from cutaway.base.counting import count_from_1
 from cutaway.cli.options import arguments
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.streams import check_output, print_json, print_utf_8
@@ -19,7 +21,7 @@ examples:
   cutaway trace export run.jsonl --format csv > run.csv
   cutaway trace export canvas.jsonl --format passes > passes.csv
   cutaway trace export run.jsonl --html run.html
-  cutaway trace export run.jsonl --html run.html --inside 0-20 -m smollm2
+  cutaway trace export run.jsonl --html run.html --inside 1-20 -m smollm2
 
 openai is the "logprobs" object of a chat completion: with --when before, of the model's own logits,
 with --when after, among the survivors of the sampling chain. csv has both, in UTF-8. passes is csv
@@ -40,8 +42,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--when", choices=("before", "after"), help="before (default) or after the sampling chain"
     )
     parser.add_argument(
-        "--inside", metavar="STEPS", help="with --html: the inside of these steps, as in 0-20,40"
-    )
+        "--inside", type=_spans, metavar="STEPS",
+        help="with --html: the inside of these steps, from 1: 1-20,40",
+    )  # fmt: skip
     arguments.add_model_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
 
@@ -76,18 +79,25 @@ def _write_page(args: Namespace, out: Path, trace: Trace) -> None:
         raise InputError(f"--html: {out} cannot be written: {error.strerror}") from error
 
 
-def _steps(text: str, count: int) -> list[int]:
-    """Return the indices in a list of steps and ranges; InputError if the trace lacks a step."""
-    steps: set[int] = set()
+def _spans(text: str) -> list[range]:
+    """Read a list of steps and of ranges of steps as indices."""
+    spans = []
     for part in text.split(","):
         match = _STEPS.fullmatch(part.strip())
         if not match:
-            raise InputError(f"--inside: {part!r:.40} is no step, and no range such as 0-20")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not first <= last < count:
-            raise InputError(f"--inside: {part.strip()} is not within 0 to {count - 1}")
-        steps |= {*range(first, last + 1)}
-    return sorted(steps)
+            raise ArgumentTypeError(f"{part!r:.40} is no step, and no range such as 1-20")
+        first, last = (arguments.read_step(number) for number in (match[1], match[2] or match[1]))
+        spans.append(range(first, last + 1))
+    return spans
+
+
+def _steps(spans: list[range], count: int) -> list[int]:
+    """Return the indices in order; InputError if a span is empty, or the trace lacks a step."""
+    for span in spans:
+        if not span or span[-1] >= count:
+            first, last = count_from_1(span.start), count_from_1(span.stop - 1)
+            raise InputError(f"--inside: {first}-{last} is not within 1 to {count}")
+    return sorted({*chain(*spans)})
 
 
 def _looks(args: Namespace, trace: Trace, steps: list[int]) -> Iterator[tuple[int, bytes]]:

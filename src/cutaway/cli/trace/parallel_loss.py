@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import count_from_1
 from cutaway.cli.options import arguments
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import print_report, table
@@ -50,7 +51,7 @@ def _report(price: "Price") -> list[str]:
     head = ("pass", "cells", "together", "   apart", "    loss", "   bound")
     rows = [
         (
-            f"{p.index:4d}", f"{p.cells:5d}", f"{p.together:8.2f}", f"{p.apart:8.2f}",
+            f"{count_from_1(p.index):4d}", f"{p.cells:5d}", f"{p.together:8.2f}", f"{p.apart:8.2f}",
             f"{p.price:+8.2f}", f"{p.bound:8.2f}",
         )
         for p in price.passes

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import count_from_1
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import print_report
@@ -55,9 +56,9 @@ def _report(done: "Replayed") -> list[str]:
         if done.passes:
             whole = f"{done.passes} passes, {whole}"
         return [*lines, f"{whole}, no bit differs; fingerprint {done.fingerprint}"]
-    at = f"step {done.mismatch.step} of {done.recorded}"
+    at = f"step {count_from_1(done.mismatch.step)} of {done.recorded}"
     if done.mismatch.passed is not None:
-        at = f"pass {done.mismatch.passed}"
-    lines.append(f"{at} differs (the first is 0):")
+        at = f"pass {count_from_1(done.mismatch.passed)}"
+    lines.append(f"{at} differs:")
     pairs = done.mismatch.what.items()
     return [*lines, *(f"  {name:<12} {old} on record, {new} now" for name, (old, new) in pairs)]

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import count_from_1
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import names_of, print_report, quote, table
@@ -56,9 +57,9 @@ def _report(trace: Trace, done: "Rescored", name_of: Callable[[int], str]) -> li
     for i, (token_id, old, new) in enumerate(zip(done.token_ids, done.old, done.new, strict=True)):
         instead = "" if new.own == token_id else quote(name_of(new.own))
         rows.append((
-            f"{i:4d}", quote(trace.name_of(token_id)), f"{old.bits:5.2f}", f"{new.bits:5.2f}",
-            f"{old.rank:5d}", f"{new.rank:5d}", _bits(old.final_bits), _bits(new.final_bits),
-            instead,
+            f"{count_from_1(i):4d}", quote(trace.name_of(token_id)),
+            f"{old.bits:5.2f}", f"{new.bits:5.2f}", f"{old.rank:5d}", f"{new.rank:5d}",
+            _bits(old.final_bits), _bits(new.final_bits), instead,
         ))  # fmt: skip
     before, now = done.perplexity
     closing = f"perplexity {before:.3f} on record, {now:.3f} now; the same luck would choose "

@@ -4,6 +4,7 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import Any
 
+from cutaway.base.counting import check_index, count_from_1
 from cutaway.cli.options import arguments
 from cutaway.cli.terminal.drawing import names_of, print_report, table
 from cutaway.errors import InputError
@@ -36,8 +37,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace why``."""
     arguments.add_trace(parser)
     parser.add_argument(
-        "cell", nargs="?", type=int, metavar="CELL",
-        help="of a canvas: what each pass made of this cell, from 0",
+        "cell", nargs="?", type=arguments.read_cell, metavar="CELL",
+        help="of a canvas: what each pass made of this cell, from 1",
     )  # fmt: skip
     closest = "list the N steps at which an end was likeliest"
     arguments.add_number(parser, "--closest", CLOSEST, closest)
@@ -51,6 +52,8 @@ def run(args: Namespace) -> int:
         raise InputError(f"--closest must be 0 or more, not {args.closest}")
     trace = Trace.read(args.file)
     if args.cell is not None:
+        if trace.head.decoder:
+            check_index("CELL", args.cell, range(trace.head.cells))
         moments = cell_life(trace, args.cell)
         print_report(
             args, lambda: [moment.to_dict() for moment in moments],
@@ -98,10 +101,10 @@ def _lines(trace: Trace, answer: Why) -> list[str]:
 def _life(trace: Trace, cell: int, moments: tuple[CellMoment, ...]) -> list[str]:
     """Return a sentence for each change of a cell, and a row for each pass."""
     assert trace.head.decoder is not None
-    position = len(trace.head.prompt_token_ids) + cell
+    place = f"Cell {count_from_1(cell)}, at position {len(trace.head.prompt_token_ids) + cell}"
     rows = [("pass", "best", "p", "bits", "figure", "place", "drawn", "")]
     return [
-        f"Cell {cell}, at position {position}; the rule: {rule_label(trace.head.decoder.rule)}",
+        f"{place}; the rule: {rule_label(trace.head.decoder.rule)}",
         *(_sentence(trace, moment) for moment in moments if moment.event),
         "",
         *table([*rows, *map(_row, moments)]),
@@ -109,7 +112,7 @@ def _life(trace: Trace, cell: int, moments: tuple[CellMoment, ...]) -> list[str]
 
 
 def _sentence(trace: Trace, moment: CellMoment) -> str:
-    at, decoder = f"Pass {moment.index}", trace.head.decoder
+    at, decoder = f"Pass {count_from_1(moment.index)}", trace.head.decoder
     assert decoder is not None
     match moment.event:
         case "forced":
@@ -126,17 +129,19 @@ def _sentence(trace: Trace, moment: CellMoment) -> str:
         return f"{line} No masked cell was left."
     margin = f"{abs(moment.margin or 0.0):.4g}"
     below = "missed by" if (moment.margin or 0.0) >= 0 else "was ahead by"
-    return f"{line} Next in line was cell {moment.neighbour}, which {below} {margin}."
+    return f"{line} Next in line was cell {count_from_1(moment.neighbour)}, which {below} {margin}."
 
 
 def _row(moment: CellMoment) -> tuple[str, ...]:
     if moment.figure is None:
-        return str(moment.index), *[""] * 6, moment.event
+        return str(count_from_1(moment.index)), *[""] * 6, moment.event
     place = "" if moment.place is None else f"{moment.place} of {moment.masked}"
     missed = ""
     if not moment.event and moment.neighbour is not None:
-        missed = f"missed by {-(moment.margin or 0.0):.4g} behind cell {moment.neighbour}"
+        number = count_from_1(moment.neighbour)
+        missed = f"missed by {-(moment.margin or 0.0):.4g} behind cell {number}"
     return (
-        str(moment.index), f"'{moment.best}'", percent(moment.p), f"{moment.entropy:.2f}",
-        f"{moment.figure:.4g}", place, f"'{moment.drawn}'", moment.event or missed,
+        str(count_from_1(moment.index)), f"'{moment.best}'", percent(moment.p),
+        f"{moment.entropy:.2f}", f"{moment.figure:.4g}", place, f"'{moment.drawn}'",
+        moment.event or missed,
     )  # fmt: skip

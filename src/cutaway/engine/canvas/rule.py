@@ -260,9 +260,7 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
         "noise": _choice_setting(
             "NOISE", NOISES, "whether a cell has the same Gumbel noise in each pass, or new noise"
         ),
-        "forced_cells": Setting(
-            tuple, "PASS:CELL:ID", "the cell gets this token in that pass, counted from 0"
-        ),
+        "forced_cells": Setting(tuple, "PASS:CELL:ID", "the cell gets this token in that pass"),
     }
 )
 """The description of each of ``SETTINGS`` for a user, in their order."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutaway.base.arithmetic import plainly
+from cutaway.base.counting import count_from_1
 from cutaway.engine.canvas import Canvas, Figures, Revealed, Rule, make_canvas
 from cutaway.engine.events import Event, Pass, PassCell, Phases
 from cutaway.engine.limits import last_seen, shares_blocks
@@ -100,7 +101,8 @@ class Denoise:
             for forced_cell in self.rule.forced_cells
         ):
             raise InputError(
-                "forced_cells", f": cells are counted from 0 to {cells - 1}, and passes from 0"
+                "forced_cells",
+                f": the canvas has {cells} cells, and one that is forced is not there",
             )
         return total
 
@@ -284,8 +286,8 @@ def _unreachable_cell_error(canvas: Canvas) -> InputError | None:
         if pass_index == canvas.index and not start <= cell < end:
             return InputError(
                 "forced_cells",
-                f": pass {canvas.index} reveals cells {start} to {end - 1}, and not "
-                f"cell {cell}: give another",
+                f": pass {count_from_1(canvas.index)} reveals cells {count_from_1(start)} to "
+                f"{end}, and not cell {count_from_1(cell)}: give another",
             )
     return None
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cutaway.base.counting import count_from_1
 from cutaway.engine import (
     Arrival,
     Embedded,
@@ -90,8 +91,9 @@ class DeliveredText:
             return event
         if self._passes[event.index] != event.fingerprint:
             raise OtherBitsError(
-                f"pass {event.index} has the fingerprint {event.fingerprint:016x} where it had "
-                f"{self._passes[event.index]:016x}: the replicas do not compute the same"
+                f"pass {count_from_1(event.index)} has the fingerprint {event.fingerprint:016x} "
+                f"where it had {self._passes[event.index]:016x}: the replicas do not "
+                "compute the same"
             )
         return None
 
@@ -102,8 +104,9 @@ class DeliveredText:
             return event
         if (before := self._steps[event.index]) != now:
             raise OtherBitsError(
-                f"step {event.index} is token {now[0]} with the fingerprint {now[1]:016x} where it "
-                f"was token {before[0]} with {before[1]:016x}: the replicas do not compute the same"
+                f"step {count_from_1(event.index)} is token {now[0]} with the fingerprint "
+                f"{now[1]:016x} where it was token {before[0]} with {before[1]:016x}: the replicas "
+                "do not compute the same"
             )
         return None
 

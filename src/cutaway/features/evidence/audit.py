@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
+from cutaway.base.counting import count_from_1
 from cutaway.engine import Step
 from cutaway.errors import InputError
 from cutaway.requests.base import Prompt
@@ -76,7 +77,9 @@ class Audit:
         n, matches = len(self.tokens), self.matches
         if any(token.rank is None for token in self.tokens):
             first = next(i for i, token in enumerate(self.tokens) if token.rank is None)
-            removed = f"the chain removes token {first}: other settings, or another model"
+            removed = (
+                f"the chain removes token {count_from_1(first)}: other settings, or another model"
+            )
         else:
             removed = ""
         if self.false_alarm >= ALARM:

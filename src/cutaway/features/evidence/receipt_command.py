@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.counting import count_from_1
 from cutaway.base.progress import say
 from cutaway.base.whole_files import whole_file
 from cutaway.cli.options.parser import Parser, Verb, run_command
@@ -262,7 +263,7 @@ def _report(
     if checked is None:
         return [*lines, "not computed again (--no-model): all of it is the signer's word"]
     if mismatch := checked.mismatch:
-        at = "" if mismatch.step is None else f"step {mismatch.step}, "
+        at = "" if mismatch.step is None else f"step {count_from_1(mismatch.step)}, "
         signed, now = map(_short, (mismatch.recorded, mismatch.now))
         return [*lines, f"{at}{mismatch.what} differs: {signed} signed, {now} now"]
     return [

@@ -5,6 +5,7 @@ from argparse import ArgumentParser, Namespace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import check_index, count_from_1
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import Style, clip, print_report, quote, table, text_of
@@ -33,7 +34,7 @@ over the mistakes, by distance from them:
 """
 _TEXT = 48  # columns in which a continuation is shown
 _FORKS = """
-  at        the step of the mistake, from 0
+  at        the step of the mistake, from 1
   bits      surprise of the original's token, and of the mistake, under the model
   rejoins   tokens until the text repeats 8 tokens in a row of the original; +N: found N later there
 """.strip("\n")
@@ -48,8 +49,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="number of mistakes, spread over the first half of the text; default 8",
     )  # fmt: skip
     places.add_argument(
-        "--at", type=arguments.numbers, metavar="STEP,STEP",
-        help="make the mistakes at these steps, from 0",
+        "--at", type=arguments.read_steps, metavar="STEP,STEP",
+        help="make the mistakes at these steps, from 1",
     )  # fmt: skip
     rank = "the mistake is the R-th likeliest other token"
     arguments.add_number(parser, "--rank", 1, rank, metavar="R")
@@ -60,6 +61,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Run the experiment and print it."""
     prompt, options = namespace.read_text(args.prompt), namespace.request_options(args)
+    for index in args.at or ():
+        check_index("--at", index, range(args.max_tokens - 1))
     check_output("--svg", args.svg)
     llm = console.load(args)
     from cutaway.features.experiments.snowball import snowball
@@ -83,8 +86,8 @@ def _report(
     head = (" at", "original", "bits", "mistake", "bits", "then", "rejoins")
     rows = [
         (
-            f"{fork.at:3d}", quote(text_of_ids([fork.instead_of])), f"{fork.instead_bits:4.1f}",
-            quote(text_of_ids([fork.token_id])), f"{fork.bits:4.1f}",
+            f"{count_from_1(fork.at):3d}", quote(text_of_ids([fork.instead_of])),
+            f"{fork.instead_bits:4.1f}", quote(text_of_ids([fork.token_id])), f"{fork.bits:4.1f}",
             clip(quote(text_of_ids(fork.token_ids)), _TEXT), _rejoins(fork),
         )
         for fork in done.forks

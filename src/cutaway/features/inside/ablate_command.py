@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import check_index, count_from_1
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console, drawing, streams
 from cutaway.cli.terminal.drawing import (
@@ -74,6 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Remove parts, print the effects, and return 0, or 130 where Ctrl-C ended the ablation."""
     trace = Trace.read(args.file)
+    check_index("--step", args.step, range(len(trace.steps) or args.step + 1))
     llm = console.load(args)
     from cutaway.features.inside.ablate import ablate
 
@@ -116,8 +118,8 @@ def lines(ablation: "Ablation", text: Text, style: Style, cells: int) -> list[st
     """Write the ablation for a terminal ``cells`` wide."""
     token, rival = (quote(text([token_id])) for token_id in (ablation.token, ablation.rival))
     first = (
-        f"step {ablation.step}: {token}, {percent(probability(ablation.logprob))}, compared with "
-        f"{rival}, "
+        f"step {count_from_1(ablation.step)}: {token}, "
+        f"{percent(probability(ablation.logprob))}, compared with {rival}, "
         f"{percent(probability(ablation.rival_logprob))}"
     )
     tried_line = (

@@ -112,8 +112,8 @@ async def run_look(
         return await run_exclusive(request, body.model, function, body, *args, **kwargs)
     except OtherRowError:
         raise ApiError(
-            409, f"row: this model gives other logits than {body.row} at step {body.step}; they "
-            "are of another model, or the tokens are others", param="row", code="other_row",
+            409, f"row: this model gives other logits than {body.row} at this step; they are of "
+            "another model, or the tokens are others", param="row", code="other_row",
         ) from None  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import check_index, count_from_1
 from cutaway.base.progress import say
 from cutaway.cli.options import arguments, namespace
 from cutaway.cli.terminal import console, drawing, streams
@@ -69,6 +70,7 @@ def run(args: Namespace) -> int:
     if out and out.exists():
         raise InputError(f"--out: {out} exists already; name another file, or remove it")
     streams.check_output("--out", args.out)
+    check_index("--step", args.step, range(len(trace.steps) or args.step + 1))
     llm = console.load(args)
     from cutaway.features.inside.look import inside
     from cutaway.features.inside.summary import arrays, file_header, nearest_tokens, to_dict
@@ -90,7 +92,7 @@ def run(args: Namespace) -> int:
         about = file_header(look, attribution, trace.sha256, llm.name)
         write_safetensors(out, arrays(look, attribution, look.lens()) | extra, about)
         if not args.quiet:
-            say(f"[{out}: step {args.step}, {look.proof()}]")
+            say(f"[{out}: step {count_from_1(args.step)}, {look.proof()}]")
         return 0
     spark = drawing.Style.from_stream(sys.stdout).spark
     lines = _lines(args, look, attribution, drawing.names_of(llm.tokenizer), spark)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
+from cutaway.base.counting import count_from_1
 from cutaway.cli.terminal.drawing import quote, table
 from cutaway.errors import InputError
 from cutaway.features.inside.lens import Lens
@@ -35,7 +36,8 @@ def describe_step(
     token, rival = quote(name(attribution.token)), quote(name(attribution.rival))
     side = "below" if attribution.total < 0 else "above"
     return [
-        f"step {look.step.index}: {token}, {percent(probability(look.step.logprob))}; its logit is "
+        f"step {count_from_1(look.step.index)}: {token}, "
+        f"{percent(probability(look.step.logprob))}; its logit is "
         f"{abs(attribution.total):.3f} {side} that of {rival}; it read {len(look.token_ids)} "
         f"tokens, {look.kv_bytes / 1e6:.2f} MB of keys and values",
         *([] if look.is_as_run else ["This is the reference's float32, and not what ran."]),

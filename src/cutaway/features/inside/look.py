@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
+from cutaway.base.counting import count_from_1
 from cutaway.compute.backends import STEP_ROWS, inspectable
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.ops.attention import Attend
@@ -284,8 +285,8 @@ class Look:
         """Show pictures and a table in a notebook, without scripts."""
         attribution, name = self.logit_attribution(), self._llm.tokenizer.token_name
         title = (
-            f"step {self.step.index}: logit of {name(attribution.token)!r} less that of "
-            f"{name(attribution.rival)!r}: {attribution.total:+.3f}"
+            f"step {count_from_1(self.step.index)}: logit of {name(attribution.token)!r} "
+            f"less that of {name(attribution.rival)!r}: {attribution.total:+.3f}"
         )
         return Picture(
             title, self.proof(), [name(i) for i in self.token_ids],
@@ -354,8 +355,8 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     if not look.is_as_run:
         if llm.backend.name != "reference":
             raise OtherRowError(
-                f"the logits of step {step} are not those on record: 'cutaway trace replay' says "
-                "what differs"
+                f"the logits of step {count_from_1(step)} are not those on record: "
+                "'cutaway trace replay' says what differs"
             )
         if llm.model.identity.weights != trace.head.weights:
             raise InputError(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import exp
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from cutaway.base.counting import count_from_1
 from cutaway.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class TestedAnswer:
         """Assert that the text does not contain ``unwanted``."""
         if unwanted in self.text:
             step = self._step_at(self.text.index(unwanted))
-            self._fail(f"has {unwanted!r}, from token {step.index}: {self._runner_up(step)}")
+            self._fail(
+                f"has {unwanted!r}, from token {count_from_1(step.index)}: {self._runner_up(step)}"
+            )
         return self
 
     def equals(self, wanted: str) -> "TestedAnswer":
@@ -78,8 +81,8 @@ class TestedAnswer:
         if not re.search(pattern, self.text):
             step, _ = self._closest()
             self._fail(
-                f"has nothing that matches {pattern!r}; its least certain token is {step.index}: "
-                f"{self._runner_up(step)}"
+                f"has nothing that matches {pattern!r}; its least certain token is "
+                f"{count_from_1(step.index)}: {self._runner_up(step)}"
             )
         return self
 
@@ -118,7 +121,7 @@ class TestedAnswer:
         """Assert that at each step the drawn token leads every rival by this many logits."""
         step, margin = self._closest()
         if margin < at_least:
-            at = f"token {step.index}: {self._runner_up(step)}"
+            at = f"token {count_from_1(step.index)}: {self._runner_up(step)}"
             self._fail(f"has a margin of {margin:.3f}, below {at_least}, at {at}")
         return self
 
@@ -128,7 +131,7 @@ class TestedAnswer:
             step = max(self.completion.steps, key=_entropy)
             self._fail(
                 f"has a mean entropy of {self.entropy:.2f} nats, above {at_most}; most at token "
-                f"{step.index}, {_entropy(step):.2f}: {self._runner_up(step)}"
+                f"{count_from_1(step.index)}, {_entropy(step):.2f}: {self._runner_up(step)}"
             )
         return self
 
@@ -155,7 +158,7 @@ class TestedAnswer:
             return f"the text has {len(now)} tokens, and {len(tokens)} were kept; they agree so far"
         step = self.completion.steps[at]
         was = self._show(tokens[at])
-        return f"token {at} was {was}: {self._runner_up(step)} (text: {self.text!r})"
+        return f"token {count_from_1(at)} was {was}: {self._runner_up(step)} (text: {self.text!r})"
 
     def _red(self, complaint: str, phrase: str) -> NoReturn:
         near = self._nearest(phrase)
@@ -185,8 +188,9 @@ class TestedAnswer:
         gap, step, loser = min(near_misses, key=lambda near_miss: near_miss[0])
         winner = _winner(step)
         sentence = (
-            f"nearest at token {step.index}: {self._show(loser.id)} (rank {loser.rank}, logit "
-            f"{loser.logit:.2f}) lost to {self._show(winner.id)} ({winner.logit:.2f}) by {gap:.2f}"
+            f"nearest at token {count_from_1(step.index)}: {self._show(loser.id)} "
+            f"(rank {loser.rank}, logit {loser.logit:.2f}) lost to "
+            f"{self._show(winner.id)} ({winner.logit:.2f}) by {gap:.2f}"
         )
         if loser.removed_by is not None and step.observed:
             sentence += f", and {step.observed.stages[loser.removed_by].stage.name} removed it"

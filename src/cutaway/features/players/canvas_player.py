@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from cutaway.base.counting import count_from_1
 from cutaway.cli.terminal.drawing import (
     BOLD,
     DIM,
@@ -106,7 +107,7 @@ def pass_line(style: Style, player: CanvasPlayer, index: int) -> str:
         for p in player.positions
     ]
     between = " " * any(len(name) > 1 for name in names)
-    return f"{index:>5}  {_describe_pass(run_pass):<42}  {between.join(names)}"
+    return f"{count_from_1(index):>5}  {_describe_pass(run_pass):<42}  {between.join(names)}"
 
 
 def pass_document(player: CanvasPlayer, index: int) -> dict[str, Any]:
@@ -141,10 +142,13 @@ def _header(player: CanvasPlayer) -> Line:
     run_pass, first = player.trace.passes[player.at], player.positions.start
     start, end = (place - first for place in run_pass.block)
     ms = sum((run_pass.phases.schedule, run_pass.phases.run, run_pass.phases.sample)) * 1e3
-    figures = f" · cells {start} to {end - 1} · {run_pass.rows} rows · {ms:.1f} ms"
+    figures = f" · cells {count_from_1(start)} to {end} · {run_pass.rows} rows · {ms:.1f} ms"
     figures += f" · {_describe_pass(run_pass)} bits"
     playing = " · playing" if player.pause_s else ""
-    return [(f" pass {player.at}/{player.last}", BOLD), (figures + playing, PLAIN)]
+    return [
+        (f" pass {count_from_1(player.at)}/{count_from_1(player.last)}", BOLD),
+        (figures + playing, PLAIN),
+    ]
 
 
 # -- the canvas ---------------------------------------------------------------------------------
@@ -199,7 +203,7 @@ def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
     """Write what this pass did to the selected cell, in three lines."""
     position = player.positions[player.cell]
     run_pass = player.trace.passes[player.at]
-    title: Line = [(f" cell {player.cell}", BOLD), (f" · position {position}", PLAIN)]
+    title: Line = [(f" cell {count_from_1(player.cell)}", BOLD), (f" · position {position}", PLAIN)]
     pass_cell = next((cell for cell in run_pass.cells if cell.position == position), None)
     if pass_cell is None:
         again = (
@@ -215,8 +219,8 @@ def _cell(player: CanvasPlayer, style: Style) -> list[Line]:
         for token, logprob in pass_cell.likely
     )
     margin = ""
-    if moment.margin is not None:
-        margin = f", {moment.margin:+.4g} to cell {moment.neighbour}"
+    if moment.margin is not None and moment.neighbour is not None:
+        margin = f", {moment.margin:+.4g} to cell {count_from_1(moment.neighbour)}"
     return [
         [*title, (f" · {event}{place}", PLAIN)],
         [(f"   {likely}", PLAIN)],

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cutaway.base.counting import check_index
 from cutaway.cli.options import arguments
 from cutaway.cli.terminal.drawing import Style, names_of
 from cutaway.cli.terminal.streams import are_a_screen, print_json
@@ -24,7 +25,7 @@ examples:
   cutaway trace play run.jsonl               interactive; ? lists the keys
   cutaway trace play run.jsonl --static      a line per step
   cutaway trace play run.jsonl --step 12 --static
-  cutaway trace play canvas.jsonl --pass 5   a canvas after six passes; space plays
+  cutaway trace play canvas.jsonl --pass 6   a canvas after six passes; space plays
   cutaway trace play run.jsonl --json        one JSON document per step, or pass of a canvas
 
 A canvas is shown pass by pass: what is in each cell, the likeliest token of those that are
@@ -37,10 +38,12 @@ the model (-m) computes again.
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the arguments of ``cutaway trace play``."""
     arguments.add_trace(parser)
-    parser.add_argument("--step", type=int, metavar="N", help="begin at, or print, step N, from 0")
     parser.add_argument(
-        "--pass", dest="passed", type=int, metavar="N",
-        help="of a canvas: begin at, or print, pass N, from 0",
+        "--step", type=arguments.read_step, metavar="N", help="begin at, or print, step N, from 1"
+    )
+    parser.add_argument(
+        "--pass", dest="passed", type=arguments.read_pass, metavar="N",
+        help="of a canvas: begin at, or print, pass N, from 1",
     )  # fmt: skip
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--static", action="store_true", help="print lines, even on a terminal")
@@ -67,12 +70,9 @@ def run(args: Namespace) -> int:
 
 
 def _check(name: str, at: int | None, count: int) -> None:
-    if at is None:
-        return
-    if not count:
+    if at is not None and not count:
         raise InputError(f"--{name}: the trace has no {name} on record")
-    if not 0 <= at < count:
-        raise InputError(f"--{name} must be 0 to {count - 1}, not {at}")
+    check_index(f"--{name}", at, range(count))
 
 
 def _print(args: Namespace, trace: Trace) -> None:

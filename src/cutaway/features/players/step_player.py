@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
 
+from cutaway.base.counting import count_from_1
 from cutaway.base.progress import megabytes
 from cutaway.cli.terminal.drawing import (
     BOLD,
@@ -256,7 +257,7 @@ def summary(style: Style, trace: Trace) -> str:
     if head.parent:
         token = head.parent.token_id
         token_name = "changes" if token is None else visible(style, trace.name_of(token))
-        parts.append(f"fork at step {head.parent.step} with {token_name}")
+        parts.append(f"fork at step {count_from_1(head.parent.step)} with {token_name}")
     if head.interventions:
         parts.append(f"changed: {'; '.join(map(str, head.interventions))}")
     parts.append(f"{len(trace.steps)} steps")
@@ -302,7 +303,7 @@ def step_line(style: Style, trace: Trace, step: Step) -> str:
     source = "thinking budget" if ends_thought(step) else step.source
     raw, after, end = (style.text(share) for share in shares)
     return (
-        f"{step.index:>5}  {fit(visible(style, trace.name_of(step.token_id)), _NAME)}"
+        f"{count_from_1(step.index):>5}  {fit(visible(style, trace.name_of(step.token_id)), _NAME)}"
         f"  {raw:>8} {style.pick('→', '>')} {after:<8}  {bits(step.logprob):5.2f} bits"
         f"  rank {seen.rank:<5}  end {end:<9}  {source}"
     ).rstrip()
@@ -317,7 +318,7 @@ def header(view: StepView, last: int) -> Line:
         f" · position {view.position}{kv}"
         f" · {sum(view.ms.values()):.1f} ms · {view.source} · entropy {view.entropy:.2f} bits"
     )
-    return [(f" step {view.index}/{last}", BOLD), (figures, PLAIN)]
+    return [(f" step {count_from_1(view.index)}/{count_from_1(last)}", BOLD), (figures, PLAIN)]
 
 
 def candidate_head(cells: int) -> Line:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cutaway.base.counting import count_from_1
 from cutaway.engine.canvas import Figures, Rule, make_canvas
 from cutaway.errors import InputError
 from cutaway.features.practice import BITS, COUNT, Numbers, TokenAnswer
@@ -58,7 +59,7 @@ class Cells:
     @property
     def introduction(self) -> str:
         """A paragraph on the cells and figures that the exercises give."""
-        place = "" if self.made is None else f" in pass {self.made + 1} of your run"
+        place = "" if self.made is None else f" in pass {count_from_1(self.made)} of your run"
         return (
             f"Here are {len(self.best)} masked cells{place}. The model has looked at all of them "
             "at once: the likeliest token of each with its probability p, the second likeliest's, "
@@ -104,7 +105,8 @@ def cells_of_trace(trace: Trace, index: int | None = None) -> Cells:
     cells = sorted(ranked[:TOKENS], key=lambda cell: cell.position)
     if len(cells) < 2:
         raise InputError(
-            "topic", f" {TOPIC}: pass {run_pass.index} had one masked cell: take another step"
+            "topic",
+            f" {TOPIC}: pass {count_from_1(run_pass.index)} had one masked cell: take another step",
         )
     first, ids = len(trace.head.prompt_token_ids), dict.fromkeys(range(run_pass.block[1]), _GAP)
     for earlier in trace.passes[: run_pass.index + 1]:

@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Literal, get_args
 
 from cutaway.base.checks import check_choice, check_int
+from cutaway.base.counting import check_index, count_from_1
 from cutaway.cli.options import arguments
 from cutaway.cli.terminal import console
 from cutaway.cli.terminal.drawing import BOLD, PLAIN, Style, fit, width
@@ -73,7 +74,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     luck.add_argument("--seed", type=int, metavar="S", help="seed of the luck (the random numbers)")
     luck.add_argument("--from", dest="trace", metavar="TRACE", help="use a step of this trace")
     parser.add_argument(
-        "--step", type=int, metavar="N", help="the step, from 0; default: the most uncertain"
+        "--step",
+        type=arguments.read_step,
+        metavar="N",
+        help="the step, from 1; default: the most uncertain",
     )
     arguments.add_loading_arguments(parser)
     parser.set_defaults(quiet=False)
@@ -116,7 +120,12 @@ def _trace(args: Namespace) -> "Trace | None":
 
     if args.step is not None and args.trace is None:
         raise InputError("--step needs a trace: name it with --from")
-    return None if args.trace is None else Trace.read(args.trace)
+    if args.trace is None:
+        return None
+    trace = Trace.read(args.trace)
+    if trace.steps:
+        check_index("--step", args.step, range(len(trace.steps)))
+    return trace
 
 
 def _start(args: Namespace, trace: "Trace | None") -> "Start":
@@ -169,7 +178,7 @@ def _sampling(start: "Start") -> str:
     """Introduce the topics on the sampling chain."""
     place, rest, run = "", "", start.run
     if run is not None:
-        place = f" at step {run.step} of your run"
+        place = f" at step {count_from_1(run.step)} of your run"
         rest = f" All other tokens, with a probability of {start.left_out:.3f}, are left out."
     return (
         f"Which token comes next{place}? Here are {len(start.names)}, with their logits z.{rest} "

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.checks import check_int
+from cutaway.base.counting import count_from_1
 from cutaway.engine.events import Step
 from cutaway.errors import InputError
 from cutaway.sampling import History, SamplingParams, apply, build_chain, derive_seed
@@ -103,7 +104,8 @@ def from_trace(trace: Trace, index: int | None = None) -> Start:
     seen = observation_of(step)
     if len(seen.candidates) < 2:
         raise InputError(
-            "step", f" {step.index} keeps 1 token: record the trace with more candidates"
+            "step",
+            f" {count_from_1(step.index)} keeps 1 token: record the trace with more candidates",
         )
     return from_values(
         text=(trace.head.prompt or "") + "".join(s.text for s in trace.steps[: step.index]),

@@ -38,10 +38,10 @@ def _checked_rule(value: Any) -> Any:
 def _setting_schema(setting: Setting) -> dict[str, Any]:
     if setting.type is tuple:
         cell = {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 3}
-        schema: dict[str, Any] = {"type": "array", "items": cell}
-    else:
-        schema = {"type": _JSON_TYPES[setting.type]}
-        schema |= {"enum": list(setting.choices)} if setting.choices else {}
+        help = f"{setting.help}, counted from 0"
+        return {"type": "array", "items": cell, "description": help}
+    schema: dict[str, Any] = {"type": _JSON_TYPES[setting.type]}
+    schema |= {"enum": list(setting.choices)} if setting.choices else {}
     return {**schema, "description": setting.help}
 
 

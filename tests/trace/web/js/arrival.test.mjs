@@ -57,8 +57,8 @@ test("a ghost is the likeliest token of a step of more than 4 bits", () => {
 test("a step and a candidate in a sentence", () => {
   const trace = recording();
   const step = trace.steps[23];
-  assert.equal(stepSentence(trace, step), "Step 23 of 48: choose, 0.1%, rank 104; make was likelier");
-  assert.equal(stepSentence(trace, trace.steps[0]), "Step 0 of 48: the, 30.4%, rank 1");
+  assert.equal(stepSentence(trace, step), "Step 24 of 49: choose, 0.1%, rank 104; make was likelier");
+  assert.equal(stepSentence(trace, trace.steps[0]), "Step 1 of 49: the, 30.4%, rank 1");
   assert.equal(candidateSentence(trace, step, step.candidates[1]), "see, 5.8%, rank 2, 7.5% after the chain");
   const end = step.candidates.find(({ id }) => id === trace.head.end_ids[0]);
   assert.match(candidateSentence(trace, step, end), /, removed by top-p 0\.95$/);

@@ -27,7 +27,7 @@ test("titles of runs", () => {
 test("the title of an opened fork has its file's name and its token", () => {
   const first = run(1, { request: null, name: "first.jsonl", trace: opened("page/first.jsonl") });
   const six = run(2, { request: null, name: "six.jsonl", trace: opened("page/six.jsonl"), parent: 1, at: 2 });
-  assert.equal(titleOf([first, six], six), "six.jsonl · fork: six at 2");
+  assert.equal(titleOf([first, six], six), "six.jsonl · fork: six at 3");
 });
 
 test("lineages and families", () => {

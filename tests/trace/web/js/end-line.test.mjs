@@ -58,6 +58,6 @@ test("the selected step and the end have their places and words", () => {
   assert.equal(x + width / 2, 23.5 * STEP);
   const labels = endLine(series, 1000).filter(({ name }) => name === "text").map(({ children }) => children[0]);
   assert.deepEqual(labels, [`ended here: ${(100 * series.end.at(-1)).toFixed(1)}%`]);
-  assert.equal(endSentence(series.trace, series.moments), "The end by step: the end token came at step 48; "
-    + "before, its probability was highest at step 7, 2.0%, where it survived and lost the draw.");
+  assert.equal(endSentence(series.trace, series.moments), "The end by step: the end token came at step 49; "
+    + "before, its probability was highest at step 8, 2.0%, where it survived and lost the draw.");
 });

@@ -98,8 +98,8 @@ test("the model, the chain or luck kept a text going", () => {
   const greedy = (/** @type {any} */ end) => told({ outranked }, { model: 0.1, final: 1 }, { moments, trace: { end, head: { params: { temperature: 0 } } } });
   assert.deepEqual(greedy({ reason: "max_tokens" }), ["Of 10 steps, in 10 the end token was not the likeliest.",
     "Under the model's own probabilities the chance to come this far without an end was 10.0%; after the chain it was 100%. "
-    + "Temperature 0 takes the likeliest token, which the end token never was; it was nearest at step 1, with 40.0%."]);
-  assert.match(greedy({ reason: "end_token" })[1], /never was before; it was nearest at step 1/);
+    + "Temperature 0 takes the likeliest token, which the end token never was; it was nearest at step 2, with 40.0%."]);
+  assert.match(greedy({ reason: "end_token" })[1], /never was before; it was nearest at step 2/);
   assert.equal(told(all, { model: 1, final: 1 })[0], "Of 10 steps, in 8 the end token was removed by "
     + "top-k 40; in 1 it was removed by top-p 0.9; in 1 it survived and lost the draw.");
 });

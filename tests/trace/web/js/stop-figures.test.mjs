@@ -52,8 +52,8 @@ test("what changed: at that step, where the texts diverge, how both ended", () =
   const drawn = step(END, { logprob: Math.log(0.3) });
   const again = runOf(2, traceOf([step(3), drawn], { end: ended }), { parent: 1, at: 1, forced: [3] });
   const [there, parted, both] = changes(original, again);
-  assert.match(there, /^At step 1 the end token was removed by top-k 2; now it was chosen \(.*: 30\.0%\)\.$/);
-  assert.match(parted, /diverge at step 1: the first has “t3 ”, this one “t9 ”/);
-  assert.match(both, /^Before: It ended because it had 3 tokens, .* Now: .* the end token 't9␣' was chosen at step 1\.$/);
+  assert.match(there, /^At step 2 the end token was removed by top-k 2; now it was chosen \(.*: 30\.0%\)\.$/);
+  assert.match(parted, /diverge at step 2: the first has “t3 ”, this one “t9 ”/);
+  assert.match(both, /^Before: It ended because it had 3 tokens, .* Now: .* the end token 't9␣' was chosen at step 2\.$/);
   assert.match(changes(original, { ...original, at: 1 })[1], /the same tokens/);
 });

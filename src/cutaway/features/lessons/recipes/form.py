@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from cutaway.base.counting import count_from_1
 from cutaway.features.lessons import figures
 from cutaway.features.lessons.desk import Desk, show_run
 from cutaway.features.lessons.lesson import Lesson
@@ -56,8 +57,9 @@ def why_it_stopped(desk: Desk) -> Lesson:
             point(f"Now the end token has {own_chance(end)}, and with luck {luck:+.2f} it is "
                   "drawn. The panel says what could have ended the text "
                   "before.", len(text.steps) - 1, panel="why"),
-            point(f"The second run has the full stop at step {at} instead. There the end token has "
-                  f"{own_chance(short.steps[-1])}, and the text ends at once.", at + 1, run=2),
+            point(f"The second run has the full stop at step {count_from_1(at)} instead. There "
+                  f"the end token has {own_chance(short.steps[-1])}, and the text ends at "
+                  "once.", at + 1, run=2),
         ],
         "It stops when the end token is drawn. That token becomes likely only where a sentence "
         "could end, so a single comma has made this answer twice as long.",

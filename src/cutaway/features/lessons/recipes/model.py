@@ -3,6 +3,7 @@
 from math import exp
 from typing import Any
 
+from cutaway.base.counting import count_from_1
 from cutaway.features.inside.look import inside
 from cutaway.features.inside.summary import heads
 from cutaway.features.lessons import figures
@@ -150,8 +151,8 @@ def canvas(desk: Desk) -> Lesson:
         "fill first, and what is lost if it fills several at once?",
         [
             point(f"The first pass looks at all {cells} cells and keeps the one of which it is "
-                  f"surest: {quote(letter)} in cell {start}, in the middle of "
-                  "nowhere.", start, panel="canvas", **{"pass": 0}),
+                  f"surest: {quote(letter)} in cell {count_from_1(start)}, "
+                  "in the middle of nowhere.", start, panel="canvas", **{"pass": 0}),
             point("A few passes later there are islands. Each new cell sees what is on its left "
                   "and on its right.",
                   _cells_of(slow, 9)[0][0], panel="canvas", **{"pass": 9}),
@@ -282,7 +283,7 @@ def quantisations(desk: Desk) -> Lesson:
             point(f"In 4.5 bits (Q4_0), rounded once more. Up to step {far} the text is the same, "
                   "since no difference was large enough to change which token "
                   "wins.", far - 1, run=3),
-            point(f"At step {far} the first run gave {quote(token)} "
+            point(f"At step {count_from_1(far)} the first run gave {quote(token)} "
                   f"{chance(published, far, token)} and {quote(other)} "
                   f"{chance(published, far, other)}. After the rounding they have "
                   f"{chance(four, far, token)} and {chance(four, far, other)}, and with the "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.counting import count_from_1
 from cutaway.errors import InputError
 from cutaway.features.practice.start import shorten, step_of, visible
 
@@ -76,7 +77,7 @@ class Scene:
     @property
     def introduction(self) -> str:
         """A sentence that names the step, and the hash that proves its figures."""
-        place = f" at step {self.index} of your run" if self.is_own else ""
+        place = f" at step {count_from_1(self.index)} of your run" if self.is_own else ""
         proof = f"and its row has the hash that it had then, {self.look.row_hash:016x}"
         if not self.look.is_as_run:
             proof = "in another arithmetic than what ran"

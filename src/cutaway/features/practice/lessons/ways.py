@@ -6,6 +6,7 @@ The model writes the same number of tokens in each of its ways; every figure com
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cutaway.base.counting import count_from_1
 from cutaway.errors import InputError
 from cutaway.features.practice import COUNT, Numbers, Unit
 from cutaway.features.practice.exercises import Exercise, Table, number
@@ -122,7 +123,7 @@ def _mistake(llm: "LLM", more: dict[str, Any]) -> Exercise:
     wrong_name = visible(llm.tokenizer.token_name(wrong))
     return Exercise(
         TOPIC,
-        f"A mistake. {wrong_name} is put into cell {_AT}. Three "
+        f"A mistake. {wrong_name} is put into cell {count_from_1(_AT)}. Three "
         f"rules go on: from the left; the surest first, {_PASSES} passes; and Mask-Predict, which "
         "masks the least likely of all cells again after each pass. Under how many of the three "
         "is it still there at the end?",
@@ -188,7 +189,7 @@ def _correction(llm: "LLM", loop: "Completion", more: dict[str, Any]) -> Exercis
     drawn_row = ("as drawn", visible_text(loop))
     return Exercise(
         TOPIC,
-        f"Direction, and a mistake. Another token is put in place {_AT}, counted from 0, and "
+        f"Direction, and a mistake. Another token is put in place {count_from_1(_AT)}, and "
         f"the model writes on with the same luck. How many of the {_AT} tokens before it "
         "change?",
         Table(("way", "written"), (drawn_row,)),

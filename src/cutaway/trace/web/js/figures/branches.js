@@ -4,7 +4,7 @@
  * Knows runs and what follows from them. Knows no document.
  */
 
-import { bits, clip, visible, wordOf } from "./numbers.js";
+import { bits, clip, countFrom1, visible, wordOf } from "./numbers.js";
 /** @import { Run } from "../state/store.js" */
 /** @import { Trace } from "../state/trace.js" */
 
@@ -67,7 +67,7 @@ export function titleOf(runs, run) {
 /** @param {Run} run @returns {string} "fork: mat at 12" */
 export function forkOf({ request, name, trace }) {
   const parent = request ? null : trace.known?.parent; // the name of an opened run is that of its file
-  const fork = parent ? `${changeOf(trace, parent.token_id)} at ${parent.step}` : name;
+  const fork = parent ? `${changeOf(trace, parent.token_id)} at ${countFrom1(parent.step)}` : name;
   return `fork: ${clip(wordOf(fork), TITLE)}`;
 }
 

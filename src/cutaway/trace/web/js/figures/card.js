@@ -3,7 +3,7 @@
  * text comes again. Knows what follows from the record. Knows no document.
  */
 
-import { bits, surpriseColour, thousands } from "./numbers.js";
+import { bits, countFrom1, surpriseColour, thousands } from "./numbers.js";
 import { riverOf, riverSentence } from "./river.js";
 /** @import { River } from "./river.js" */
 /** @import { Trace, Step } from "../state/trace.js" */
@@ -26,7 +26,7 @@ export function cardOf(trace, step) {
       text: trace.nameOf(item.token_id), colour: surpriseColour(bits(item.logprob)), isChosen: item === step }))],
     river: riverOf(trace, step),
     sentence: riverSentence(riverOf(trace, step)),
-    imprint: [head.model, `seed ${head.seed}`, `step ${step.index} of ${thousands(steps.length - 1)}`,
+    imprint: [head.model, `seed ${head.seed}`, `step ${thousands(countFrom1(step.index))} of ${thousands(steps.length)}`,
       `fingerprint ${trace.end?.fingerprint ?? step.fingerprint}`, "cutaway"].join(" · "),
   };
 }

@@ -4,7 +4,7 @@
  */
 
 import { mask, phrase } from "./catalogue.js";
-import { visible } from "./numbers.js";
+import { countFrom1, visible } from "./numbers.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
 /**
@@ -35,7 +35,7 @@ export function constraintSentences(trace) {
   const costliest = trace.steps[step];
   const sentence = costliest && wantedSentence(trace, costliest);
   return [
-    phrase("bent", { rule: rule(trace), nats: sum.toFixed(2), step, at: sentence ? `: ${sentence}` : "" }),
+    phrase("bent", { rule: rule(trace), nats: sum.toFixed(2), step: countFrom1(step), at: sentence ? `: ${sentence}` : "" }),
     phrase("differed", { count: trace.steps.filter(differs).length, steps: trace.steps.length }),
   ];
 }

@@ -2,7 +2,7 @@
  * Explains in sentences why a text did not end earlier, from the end token's figures. Knows no document.
  */
 
-import { percent, thousands } from "./numbers.js";
+import { countFrom1, percent, thousands } from "./numbers.js";
 import { IN_PLAY, closest, endedByToken, isGreedy, momentsBeforeEnd, outcomePhrase } from "./endings.js";
 /** @import { Series, Outcome } from "./series.js" */
 
@@ -44,7 +44,7 @@ function verdict(series, model, final) {
 /** @param {Series} series @returns {string} how near the end token was to being the likeliest */
 function greedyVerdict({ trace, moments }) {
   const [nearest] = closest(momentsBeforeEnd(trace, moments));
-  const peak = nearest ? `; it was nearest at step ${nearest.index}, with ${percent(nearest.probability)}` : "";
+  const peak = nearest ? `; it was nearest at step ${countFrom1(nearest.index)}, with ${percent(nearest.probability)}` : "";
   return `Temperature 0 takes the likeliest token, which the end token never was${endedByToken(trace) ? " before" : ""}${peak}.`;
 }
 

@@ -4,7 +4,7 @@
  */
 
 import { phrase } from "./catalogue.js";
-import { finalProbability, hue, ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
+import { countFrom1, finalProbability, hue, ordinal, percent, probability, stageLabel, stageLetter, visible } from "./numbers.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
 /**
@@ -100,8 +100,8 @@ const NEAR = 0.01;
 /** @param {Trace} trace @param {(EndMoment | null)[]} moments of every step @returns {string} what the line under the text shows */
 export function endSentence(trace, moments) {
   const [first] = closest(momentsBeforeEnd(trace, moments));
-  const ending = endedByToken(trace) ? `the end token came at step ${trace.steps.length - 1}` : "the end token did not end the text";
-  const peak = first ? `before, its probability was highest at step ${first.index}, ${percent(first.probability)}, where it `
+  const ending = endedByToken(trace) ? `the end token came at step ${trace.steps.length}` : "the end token did not end the text";
+  const peak = first ? `before, its probability was highest at step ${countFrom1(first.index)}, ${percent(first.probability)}, where it `
     + outcomePhrase(first.outcome) : "";
   return `The end by step: ${[ending, peak].filter(Boolean).join("; ")}.`;
 }
@@ -128,14 +128,14 @@ export function whySentence(trace) {
 function came({ steps }) {
   const step = steps.at(-1);
   if (!step) return phrase("reached");
-  return phrase(step.source === "forced" ? "given at" : "drawn at", { step: step.index });
+  return phrase(step.source === "forced" ? "given at" : "drawn at", { step: countFrom1(step.index) });
 }
 
 /** @param {Trace} trace @param {EndMoment} moment @returns {string} how close that step came to ending the text */
 export function momentSentence(trace, moment) {
   const { index, rank, delta } = moment;
   return phrase("status", {
-    step: index,
+    step: countFrom1(index),
     rank: rank === 1 ? phrase("likeliest") : phrase("nth likeliest", { nth: ordinal(rank) }),
     share: percent(moment.probability),
     changed: delta ? phrase("changed", { delta: `${delta < 0 ? "" : "+"}${delta.toFixed(2)}` }) : "",

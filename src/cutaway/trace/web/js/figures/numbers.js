@@ -44,6 +44,9 @@ export const shortPercent = (share) => (share && share < 0.0005 ? "<0.1%" : shar
 /** @param {number} share @returns {number} 0.0001 to 1, as 0 to 1 on a logarithmic scale */
 export const height = (share) => (share > 0 ? Math.max(1 + Math.log10(share) / 4, 0) : 0);
 
+/** @param {number} index of a step, a pass or a cell, as in data @returns {number} what people call it */
+export const countFrom1 = (index) => index + 1;
+
 /** @param {number} rank @returns {string} 1st, 2nd, 3rd, 4th, … 11th, … 21st */
 export function ordinal(rank) {
   const teen = Math.floor(rank / 10) % 10 === 1;

@@ -3,7 +3,7 @@
  * no document.
  */
 
-import { bits, finalProbability, percent, probability, stageLabel, wordOf } from "./numbers.js";
+import { bits, countFrom1, finalProbability, percent, probability, stageLabel, wordOf } from "./numbers.js";
 import { score } from "./endings.js";
 /** @import { Trace, Step, Candidate } from "../state/trace.js" */
 
@@ -62,7 +62,7 @@ const formatSigned = (value) => `${value < 0 ? "−" : ""}${Math.abs(value).toFi
 export function stepSentence(trace, step) {
   const likelier = step.candidates.find(({ rank }) => rank === 1);
   const other = likelier && likelier.id !== step.token_id ? `; ${wordOf(trace.nameOf(likelier.id))} was likelier` : "";
-  return `Step ${step.index} of ${trace.steps.length - 1}: ${wordOf(trace.nameOf(step.token_id))}, `
+  return `Step ${countFrom1(step.index)} of ${trace.steps.length}: ${wordOf(trace.nameOf(step.token_id))}, `
     + `${percent(probability(step.logprob))}, rank ${step.rank}${other}`;
 }
 

@@ -3,7 +3,7 @@
  * a step. Knows the record, and the step's inside where it is known already. Knows no document.
  */
 
-import { memory, percent, thousands, visible, withSign } from "./numbers.js";
+import { countFrom1, memory, percent, thousands, visible, withSign } from "./numbers.js";
 import { PHASES } from "./series.js";
 import { stepView } from "./step-view.js";
 /** @import { Trace, Step, Pass } from "../state/trace.js" */
@@ -139,7 +139,7 @@ const countRevealed = (pass) => pass?.cells.filter(({ was, now }) => was === nul
 const reveal = (pass, view) => ({
   id: "token", name: "reveal", panel: "canvas", caption: "A rule decides which cells keep their token.",
   figures: [
-    ...figuresIf(pass, `${thousands(countRevealed(pass))} in pass ${(pass?.index ?? 0) + 1}`),
+    ...figuresIf(pass, `${thousands(countRevealed(pass))} in pass ${countFrom1(pass?.index ?? 0)}`),
     ...(view ? [percent(view.probability), `rank ${thousands(view.rank)}`] : []),
   ],
 });

@@ -8,6 +8,7 @@
 import { ask } from "../state/api.js";
 import { blockOf, tableOf } from "./blocks.js";
 import { button, el, replace, setText } from "../parts/dom.js";
+import { countFrom1 } from "../figures/numbers.js";
 import { cellsOf, sign, startOf, summary } from "./practice-start.js";
 import { sentence } from "../state/session.js";
 import { stepOf } from "../state/inside-cache.js";
@@ -61,12 +62,12 @@ class PracticeLesson extends View {
     if (brought) return this.drawBrought(brought);
     const can = run && startOf(run.trace, state.step) !== null;
     this.ownStep.disabled = !can || !state.about;
-    setText(this.ownStep, can ? `Step ${state.step} of your run` : "A step of your own run");
+    setText(this.ownStep, can ? `Step ${countFrom1(state.step)} of your run` : "A step of your own run");
     this.inside.disabled = !(run?.trace.steps[state.step] && state.about);
-    setText(this.inside, this.inside.disabled ? "The inside of a step" : `The inside of step ${state.step}`);
+    setText(this.inside, this.inside.disabled ? "The inside of a step" : `The inside of step ${countFrom1(state.step)}`);
     const cells = this.ownCells();
     this.cells.disabled = this.ways.disabled = !state.about;
-    setText(this.cells, cells ? `Cells of pass ${cells.made + 1}` : "Cells of a canvas");
+    setText(this.cells, cells ? `Cells of pass ${countFrom1(cells.made)}` : "Cells of a canvas");
     if (state.about && !this.hasBegun) this.begin({});
     if (!state.about && !this.hasBegun) replace(this.intro, "The exercises need a server.");
   }
@@ -257,7 +258,7 @@ class PracticeLesson extends View {
     if (!table && compares) return;
     const marks = this.sheet.exercises.map((_, i) => this.done[i]?.mark ?? null);
     const run = this.store.run;
-    const again = run && this.usesOwnRuns() && button(`The same for step ${this.store.state.step} of your run`, () => this.beginHere(), { class: "primary" });
+    const again = run && this.usesOwnRuns() && button(`The same for step ${countFrom1(this.store.state.step)} of your run`, () => this.beginHere(), { class: "primary" });
     replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "The result of each sampling method"), tableOf(table)] : []));
     replace(this.worked, el("p", {}, again));
     this.say(summary(marks));
@@ -275,7 +276,7 @@ function introduction(sheet) {
     return [el("p", { class: "token text" }, `${sheet.text} …`), el("p", { class: "faint" }, sheet.introduction)];
   }
   const { run } = sheet;
-  const place = run ? ` at step ${run.step} of your run` : "";
+  const place = run ? ` at step ${countFrom1(run.step)} of your run` : "";
   const leftOut = run ? ` All other tokens, with a total probability of ${run.left_out.toFixed(3)}, are left out.` : "";
   return [
     el("p", { class: "token text" }, `${sheet.text} …`),

@@ -5,7 +5,7 @@
 
 import { tableOf } from "./blocks.js";
 import { button, el, replace, scrolling, setText, token } from "../parts/dom.js";
-import { percent, probability, withSign } from "../figures/numbers.js";
+import { countFrom1, percent, probability, withSign } from "../figures/numbers.js";
 import { sampleButton } from "./sample.js";
 import { LEFT, RIGHT, WIDE, chart } from "./snowball-chart.js";
 import { SHORTEST_RUN } from "../figures/common-runs.js";
@@ -80,7 +80,7 @@ class SnowballLesson extends View {
     const forced = [...prefix, ...wordsAfter(run.trace, at)];
     this.session.fork(run, at, mistake.id);
     this.session.start(this.session.makeContinuation(run, forced, { max_tokens: forced.length }),
-      { parent: run.id, at, name: `${name} at ${at}, then the original’s tokens` });
+      { parent: run.id, at, name: `${name} at ${countFrom1(at)}, then the original’s tokens` });
     this.store.select(run.id, at); // each of the new runs has selected itself
   }
 
@@ -98,7 +98,7 @@ class SnowballLesson extends View {
     const word = changeWord(pair.original.trace, pair.at, pair.free.request?.forced[pair.at] ?? -1);
     const more = this.points.length > MOST_SHOWN ? `The first ${MOST_SHOWN} of ${this.points.length} distances. ` : "";
     replace(this.result,
-      el("h2", {}, `The ${word} at step ${pair.at} of run ${pair.original.id}`),
+      el("h2", {}, `The ${word} at step ${countFrom1(pair.at)} of run ${pair.original.id}`),
       el("p", { class: "verdict", role: "status" }, live ? "The runs are being generated …"
         : `${againSentence(this.points, word)} ${freeSentence(this.points, meeting, word)}`),
       el("p", { class: "faint" }, `${more}Dots: the same token as the original at the same position. Bar: where `
@@ -128,7 +128,7 @@ class SnowballLesson extends View {
     replace(this.readout, ...readout(point, original, free, step));
     const linkTo = (/** @type {Run} */ run, /** @type {string} */ label) =>
       run.trace.steps[step] && button(label, () => this.store.select(run.id, step));
-    replace(this.links, el("span", { class: "faint" }, `Show step ${step} of`), linkTo(original, "the original"),
+    replace(this.links, el("span", { class: "faint" }, `Show step ${countFrom1(step)} of`), linkTo(original, "the original"),
       linkTo(again, "its tokens after the mistake"), linkTo(free, "the own continuation"));
   }
 }
@@ -153,7 +153,7 @@ class Offer {
     this.button.hidden = !mistake;
     this.button.disabled = !canRun || !wordsAfter(trace, at).length;
     if (mistake) setText(this.button, `Make the ${changeWord(trace, at, mistake.id)}${place}`);
-    replace(this.words, ...(mistake ? describeOffer(trace, at, mistake) : [`Step ${at} has no other token on record.`]));
+    replace(this.words, ...(mistake ? describeOffer(trace, at, mistake) : [`Step ${countFrom1(at)} has no other token on record.`]));
   }
 }
 
@@ -162,7 +162,7 @@ function describeOffer(trace, at, mistake) {
   const step = trace.steps[at];
   const left = wordsAfter(trace, at).length;
   const share = percent(probability(mistake.logit - (step?.log_sum_exp ?? 0)));
-  return [`Step ${at}: `, token(trace.nameOf(mistake.id)), ` (${share}) replaces `, token(trace.nameOf(step?.token_id ?? -1)),
+  return [`Step ${countFrom1(at)}: `, token(trace.nameOf(mistake.id)), ` (${share}) replaces `, token(trace.nameOf(step?.token_id ?? -1)),
     ` (${percent(probability(step?.logprob ?? 0))})`,
     left ? `; ${left === 1 ? "one token" : `${left} tokens`} of the original after it.`
       : "; no token of the original follows: choose an earlier step."];

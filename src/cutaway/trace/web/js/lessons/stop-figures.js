@@ -3,7 +3,7 @@
  * changed. All follows exactly from the record, unless a sentence says otherwise.
  */
 
-import { percent } from "../figures/numbers.js";
+import { countFrom1, percent } from "../figures/numbers.js";
 import { momentsBeforeEnd, outcomePhrase, whySentence } from "../figures/endings.js";
 import { seriesOf } from "../figures/series.js";
 /** @import { Trace } from "../state/trace.js" */
@@ -46,8 +46,8 @@ export function changes({ trace: was }, { trace: now, at }) {
   return [
     momentChange(was, now, at),
     divergence < 0 ? "The same luck chose the same tokens, up to the end of the shorter text."
-      : divergence >= was.steps.length ? `The texts are equal up to step ${divergence}, where the first run ended.`
-      : `The texts diverge at step ${divergence}: the first has “${was.nameOf(was.steps[divergence]?.token_id ?? -1)}”, `
+      : divergence >= was.steps.length ? `The texts are equal up to step ${was.steps.length}, where the first run ended.`
+      : `The texts diverge at step ${countFrom1(divergence)}: the first has “${was.nameOf(was.steps[divergence]?.token_id ?? -1)}”, `
         + `this one “${now.nameOf(now.steps[divergence]?.token_id ?? -1)}”.`,
     `Before: ${whySentence(was)} Now: ${whySentence(now)}`,
   ];
@@ -56,9 +56,9 @@ export function changes({ trace: was }, { trace: now, at }) {
 /** @param {Trace} was @param {Trace} now @param {number} at @returns {string} */
 function momentChange(was, now, at) {
   const [before, after] = [was, now].map((trace) => seriesOf(trace).moments[at]);
-  if (!before || !after) return `Step ${at} has no recorded end token.`;
+  if (!before || !after) return `Step ${countFrom1(at)} has no recorded end token.`;
   const share = after.final > 0 ? ` (its probability after the chain: ${percent(after.final)})` : "";
   const same = before.outcome === after.outcome;
-  return `At step ${at} the end token ${outcomePhrase(before.outcome)}; `
+  return `At step ${countFrom1(at)} the end token ${outcomePhrase(before.outcome)}; `
     + `${same ? "again it" : "now it"} ${outcomePhrase(after.outcome)}${share}.`;
 }

@@ -5,6 +5,7 @@
 
 import { button, el, replace, setText } from "../parts/dom.js";
 import { filtersOff } from "../figures/catalogue.js";
+import { countFrom1 } from "../figures/numbers.js";
 import { bars, peaks } from "../figures/columns.js";
 import { Chart } from "../parts/chart.js";
 import { whyItWentOn } from "../figures/end-explanation.js";
@@ -93,7 +94,7 @@ class StopLesson extends View {
     setText(this.effect, keepSentence(passedMoments(trace), this.topK));
     this.chart.drawAll();
     const at = closest(passedMoments(trace))[0]?.index ?? 0;
-    setText(this.again, `Continue from step ${at} with ${this.rule} and the same luck`);
+    setText(this.again, `Continue from step ${countFrom1(at)} with ${this.rule} and the same luck`);
     this.again.disabled = !this.store.state.about || this.store.run?.live === true;
   }
 
@@ -117,7 +118,7 @@ class StopLesson extends View {
     const settings = { ...filtersOff(), top_k: this.topK, ignore_eos: false,
       ...(isGreedy(run.trace) ? { temperature: 1 } : {}) };
     const request = this.session.makeContinuation(run, run.trace.outputIds.slice(0, best.index), settings);
-    this.session.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${best.index}` });
+    this.session.start(request, { parent: run.id, at: best.index, name: `${this.rule} from ${countFrom1(best.index)}` });
     this.store.select(run.id, step); // the new run has selected itself
   }
 
@@ -137,8 +138,8 @@ class StopLesson extends View {
     if (again.live) return [head, el("p", {}, "The run is being generated …")];
     const sentences = again.error ? [again.error] : changes(original, again);
     return [head, ...sentences.map((sentence) => el("p", {}, sentence)),
-      el("p", { class: "row" }, button(`Run ${original.id} at step ${again.at}`, () => this.store.select(original.id, again.at)),
-        button(`Run ${again.id} at step ${again.at}`, () => this.store.select(again.id, again.at)))];
+      el("p", { class: "row" }, button(`Run ${original.id} at step ${countFrom1(again.at)}`, () => this.store.select(original.id, again.at)),
+        button(`Run ${again.id} at step ${countFrom1(again.at)}`, () => this.store.select(again.id, again.at)))];
   }
 }
 

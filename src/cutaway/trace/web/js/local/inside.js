@@ -54,7 +54,7 @@ export async function computeInside(loop, anatomy, question, signal) {
   const draw = core.draw({ chain: GREEDY, ...PLAIN, position: ids.length });
   const row = draw.logits_hash.toString(16).padStart(16, "0");
   if (question.row !== null && row !== question.row) {
-    throw new Error(`row: this model gives other logits than ${question.row} at step ${question.step}; they are of another model, or the tokens are others`);
+    throw new Error(`row: this model gives other logits than ${question.row} at this step; they are of another model, or the tokens are others`);
   }
   const token = /** @type {number} */ (question.generated[question.step]);
   const rival = question.rival ?? draw.candidates.map(({ id }) => id).find((id) => id !== token) ?? 0;

@@ -5,7 +5,7 @@
  */
 
 import { button, el, headRow, scrolling, token } from "./dom.js";
-import { LN2, ordinal, percent, probability, visible } from "../figures/numbers.js";
+import { LN2, countFrom1, ordinal, percent, probability, visible } from "../figures/numbers.js";
 /** @import { Canvas, CellState, Moment } from "../figures/canvas.js" */
 /** @import { PassCell, Trace } from "../state/trace.js" */
 
@@ -22,7 +22,7 @@ export function cellStory(trace, canvas, cell, at, go, fork) {
   const sentence = sentenceOf(trace, canvas, cell, history);
   const seen = canvas.seen[at]?.get(cell);
   return [
-    el("h3", {}, `Cell ${cell}, position ${cell + canvas.first}`), el("p", {}, sentence),
+    el("h3", {}, `Cell ${countFrom1(cell)}, position ${cell + canvas.first}`), el("p", {}, sentence),
     ...(seen && fork ? [otherTokens(trace, seen, at, fork)] : []),
     ...(history.length ? [table(trace, history, at, go)] : []),
   ];
@@ -37,15 +37,15 @@ function sentenceOf(trace, canvas, cell, history) {
   const came = history.find(({ pass }) => pass.index === since);
   const place = came?.place ? `, ${ordinal(came.place)} of ${came.of} in the order` : "";
   const next = canvas.next(since);
-  const missed = next ? ` The next would have been cell ${next.position - canvas.first}.` : "";
-  return `${visible(trace.nameOf(token))} was revealed in pass ${since + 1}${place}, `
+  const missed = next ? ` The next would have been cell ${countFrom1(next.position - canvas.first)}.` : "";
+  return `${visible(trace.nameOf(token))} was revealed in pass ${countFrom1(since)}${place}, `
     + `with ${percent(probability(came?.seen?.logprob ?? 0))}.${missed}`;
 }
 
 /** @param {Trace} trace @param {PassCell} seen @param {number} at @param {(token: number) => void} fork */
 function otherTokens(trace, seen, at, fork) {
   const tokens = [...new Set([seen.token_id, ...seen.likely])].filter((token) => token !== seen.now);
-  return el("p", { class: "row" }, el("span", { class: "faint" }, `Put another token there in pass ${at + 1}, and continue with the same luck:`),
+  return el("p", { class: "row" }, el("span", { class: "faint" }, `Put another token there in pass ${countFrom1(at)}, and continue with the same luck:`),
     ...tokens.map((token) => button(visible(trace.nameOf(token)), () => fork(token), { class: "token" })));
 }
 
@@ -55,7 +55,7 @@ function table(trace, history, at, go) {
   const rows = history.map(({ pass, seen, state, place, of }) => {
     const figures = seen ? figuresOf(trace, seen) : Array.from({ length: 6 }, () => el("td"));
     return el("tr", { class: pass.index === at ? "chosen" : null },
-      el("td", {}, button(pass.index + 1, () => go(pass.index), { class: "plain", "aria-label": `Show pass ${pass.index + 1}` })),
+      el("td", {}, button(countFrom1(pass.index), () => go(pass.index), { class: "plain", "aria-label": `Show pass ${countFrom1(pass.index)}` })),
       ...figures, el("td", {}, place ? `${ordinal(place)} of ${of}` : ""), el("td", {}, BECAME[state]));
   });
   const box = scrolling("The passes that computed this cell",

@@ -7,7 +7,7 @@
 import { canvasOf, ruleInWords } from "../figures/canvas.js";
 import { cellStory } from "./canvas-cell.js";
 import { button, el, fact, keepInSight, setAttributes, replace, setText } from "./dom.js";
-import { LN2, escapeInvisible, percent, probability, thousands } from "../figures/numbers.js";
+import { LN2, countFrom1, escapeInvisible, percent, probability, thousands } from "../figures/numbers.js";
 import { View } from "./view.js";
 /** @import { Canvas, CellState } from "../figures/canvas.js" */
 /** @import { Trace } from "../state/trace.js" */
@@ -63,9 +63,9 @@ class CanvasPanel extends View {
     if (now === this.drawnKey && run.trace === this.shownTrace) return;
     this.drawnKey = now;
     if (run.trace !== this.shownTrace) this.begin(run.trace, canvas);
-    setAttributes(this.bar, { max: last, "aria-valuetext": `pass ${at + 1} of ${last + 1}` });
+    setAttributes(this.bar, { max: last, "aria-valuetext": `pass ${countFrom1(at)} of ${last + 1}` });
     this.bar.value = String(at);
-    setText(this.place, `pass ${at + 1} of ${last + 1}${run.live ? " …" : ""}`);
+    setText(this.place, `pass ${countFrom1(at)} of ${last + 1}${run.live ? " …" : ""}`);
     this.drawCells(run.trace, canvas, at);
     replace(this.pass, ...passFacts(run.trace, canvas, at));
     replace(this.totals, ...totalFacts(run.trace, canvas));
@@ -93,7 +93,7 @@ class CanvasPanel extends View {
       setText(cell, text || "·");
       const isMasked = state === "masked" || state === "again";
       const likely = seen?.likely_logprob[0];
-      setAttributes(cell, { "data-fate": state, title: `cell ${i}: ${STATES.get(state)}`
+      setAttributes(cell, { "data-fate": state, title: `cell ${countFrom1(i)}: ${STATES.get(state)}`
         + (isMasked && likely !== undefined ? `, ${percent(probability(likely))}` : "") });
     });
   }
@@ -171,7 +171,7 @@ function passFacts(trace, canvas, at) {
       "an upper bound, on average, of what is lost by revealing these cells together and not one by one"),
     ...(time ? [fact("time", `${time.toFixed(1)} ms`,
       Object.entries(pass.ms).map(([phase, ms]) => `${phase} ${ms.toFixed(1)} ms`).join(", "))] : []),
-    next && fact("next in order", `cell ${next.position - canvas.first}: ${escapeInvisible(trace.nameOf(next.token_id))}`,
+    next && fact("next in order", `cell ${countFrom1(next.position - canvas.first)}: ${escapeInvisible(trace.nameOf(next.token_id))}`,
       `the first cell in the order of the rule that was not revealed; its figure: ${next.figure.toFixed(4)}`),
   ].filter((element) => element instanceof HTMLElement);
 }

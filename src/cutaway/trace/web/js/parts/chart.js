@@ -6,6 +6,7 @@
  */
 
 import { columnsOf, middleOf, spanOf, stepAt } from "../figures/columns.js";
+import { countFrom1 } from "../figures/numbers.js";
 import { el, replace, svg, typeScale } from "./dom.js";
 /** @import { Row } from "./rows.js" */
 /** @import { Series } from "../figures/series.js" */
@@ -34,7 +35,7 @@ export class Chart {
     this.view = el("div", { class: "view" }, this.picture, this.pointed, this.cursor);
     this.room = el("div", {}, this.view);
     this.box = el("div", { class: "box", tabindex: 0, role: "slider", "aria-label": "Step",
-      "aria-valuemin": 0 }, this.room);
+      "aria-valuemin": 1 }, this.room);
     this.element = el("div", { class: "chart" }, this.names, this.box);
     /** @type {Series | null} */
     this.series = null;
@@ -176,8 +177,8 @@ export class Chart {
   /** @param {number} step */
   choose(step) {
     this.chosen = step;
-    this.box.setAttribute("aria-valuemax", String(Math.max(this.count - 1, 0)));
-    this.box.setAttribute("aria-valuenow", String(step));
+    this.box.setAttribute("aria-valuemax", String(Math.max(this.count, 1)));
+    this.box.setAttribute("aria-valuenow", String(countFrom1(step)));
     this.follow();
     this.place();
   }

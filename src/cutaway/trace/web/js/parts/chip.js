@@ -4,7 +4,7 @@
  */
 
 import { el } from "./dom.js";
-import { bits, markLineBreaks, percent, probability, surpriseColour, visible, wordOf } from "../figures/numbers.js";
+import { bits, countFrom1, markLineBreaks, percent, probability, surpriseColour, visible, wordOf } from "../figures/numbers.js";
 import { findFavourite } from "../figures/rivals.js";
 /** @import { Trace, Step } from "../state/trace.js" */
 
@@ -26,7 +26,7 @@ function markOf({ steps }, { source, index }) {
 export function chip(trace, step, inherited, isOwn) {
   const surprise = bits(step.logprob);
   const name = trace.nameOf(step.token_id);
-  const title = `step ${step.index}: ${percent(probability(step.logprob))}, `
+  const title = `step ${countFrom1(step.index)}: ${percent(probability(step.logprob))}, `
     + `${surprise.toFixed(2)} bits, rank ${step.rank}, ${step.source}`;
   const mark = inherited ? null : markOf(trace, step);
   const lead = mark ? "0ch" : leadOf(name); // the mark stands before the spaces

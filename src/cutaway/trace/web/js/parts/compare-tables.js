@@ -3,7 +3,7 @@
  */
 
 import { el, headRow, token } from "./dom.js";
-import { percent, stageLabel } from "../figures/numbers.js";
+import { countFrom1, percent, stageLabel } from "../figures/numbers.js";
 import { SHORTEST_RUN } from "../figures/common-runs.js";
 /** @import { Difference, Cost, Continuation } from "../figures/diff.js" */
 /** @import { Child } from "./dom.js" */
@@ -13,7 +13,7 @@ export function sentences(difference) {
   const prompts = difference.samePrompt ? "The prompts are equal" : "The prompts differ";
   const at = difference.logitsDifferAt;
   const logits = at === null ? "the logits up to there are bit-identical"
-    : `the logits differ from step ${at} on`;
+    : `the logits differ from step ${countFrom1(at)} on`;
   return `${prompts}. ${beginningSentence(difference)}; ${logits}. ${commonSentence(difference)}`.trim();
 }
 
@@ -43,7 +43,7 @@ export function figuresTable({ a, b, aAfter, bAfter, divergence }) {
   if (divergence) {
     rows.push(
       ["bits per token from the divergence on", bitsPerToken(aAfter), bitsPerToken(bAfter)],
-      [`token at step ${divergence.index}`, next(divergence.a), next(divergence.b)],
+      [`token at step ${countFrom1(divergence.index)}`, next(divergence.a), next(divergence.b)],
       ["its probability in A", percent(divergence.a?.underA), percent(divergence.b?.underA)],
       ["its probability in B", percent(divergence.a?.underB), percent(divergence.b?.underB)],
     );
@@ -71,7 +71,7 @@ function valueText(name, value) {
   if (value === null) return "–";
   if (name === "chain") return value.map(stageLabel).join(" → ") || "none";
   if (name === "prompt_token_ids" || name === "forced") return `${value.length} tokens`;
-  if (name === "parent") return `step ${value.step} of ${value.trace.slice(0, 12)}…`;
+  if (name === "parent") return `step ${countFrom1(value.step)} of ${value.trace.slice(0, 12)}…`;
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 

@@ -5,6 +5,7 @@
 
 import { cardOf } from "../figures/card.js";
 import { button, copyButton, el, replace, setText } from "./dom.js";
+import { countFrom1 } from "../figures/numbers.js";
 import { pictureOf } from "./picture.js";
 import { save } from "./save.js";
 import { View } from "./view.js";
@@ -28,7 +29,7 @@ class CopyLink extends View {
     const now = `${run?.id} ${state.step}`;
     if (now === this.shownKey) return;
     this.shownKey = now;
-    this.link.element.title = `the address of step ${state.step}: opened, it writes the text again from its seed`;
+    this.link.element.title = `the address of step ${countFrom1(state.step)}: opened, it writes the text again from its seed`;
     this.link.forget();
     setText(this.missing, "");
   }
@@ -43,7 +44,7 @@ class CopyLink extends View {
     const here = this.step;
     if (!here) return;
     try {
-      save(`step-${here.step.index}.png`, await pictureOf(here.run.trace, here.step), "image/png");
+      save(`step-${countFrom1(here.step.index)}.png`, await pictureOf(here.run.trace, here.step), "image/png");
     } catch {
       setText(this.missing, "This browser cannot make the picture.");
     }

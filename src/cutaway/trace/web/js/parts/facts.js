@@ -7,7 +7,7 @@ import { button, el, replace, token } from "./dom.js";
 import { gloss } from "../figures/catalogue.js";
 import { endsThought } from "../figures/constraint.js";
 import { allFigures } from "../figures/stations.js";
-import { visible } from "../figures/numbers.js";
+import { countFrom1, visible } from "../figures/numbers.js";
 import { isUncertain, stepView } from "../figures/step-view.js";
 import { View } from "./view.js";
 /** @import { Step } from "../state/trace.js" */
@@ -49,10 +49,10 @@ class StepFacts extends View {
     const step = run?.trace.steps[state.step];
     this.hidden = !step;
     if (!run || !step) return;
-    const last = run.trace.steps.length - 1;
-    this.place.textContent = `step ${state.step} of ${last}`;
+    const count = run.trace.steps.length;
+    this.place.textContent = `step ${countFrom1(state.step)} of ${count}`;
     this.back.disabled = state.step === 0;
-    this.on.disabled = state.step === last;
+    this.on.disabled = state.step === count - 1;
     if (step === this.shownStep) return;
     this.shownStep = step;
     const view = stepView(run.trace, step);

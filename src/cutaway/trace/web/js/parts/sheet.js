@@ -5,7 +5,7 @@
 
 import { shareBar } from "../drawings/share.js";
 import { leading } from "../figures/leading.js";
-import { shortPercent, thousands, visible } from "../figures/numbers.js";
+import { countFrom1, shortPercent, thousands, visible } from "../figures/numbers.js";
 import { riverOf, riverSentence } from "../figures/river.js";
 import { stepView } from "../figures/step-view.js";
 import { button, el, isPhone, renderMark, replace, scrollToText, setText, token } from "./dom.js";
@@ -60,10 +60,10 @@ class TokenSheet extends View {
 
   /** @param {Run} run @param {Step} step @param {StepView} view */
   show({ trace }, step, view) {
-    const last = trace.steps.length - 1;
-    setText(this.place, `step ${step.index} of ${last}`);
+    const count = trace.steps.length;
+    setText(this.place, `step ${countFrom1(step.index)} of ${count}`);
     this.back.disabled = step.index === 0;
-    this.on.disabled = step.index === last;
+    this.on.disabled = step.index === count - 1;
     setText(this.token, visible(view.token));
     setText(this.figures, `${shortPercent(view.probability)} · rank ${thousands(view.rank)} · ${view.bits.toFixed(1)} bits`);
     setText(this.says, riverSentence(riverOf(trace, step)));

@@ -5,7 +5,7 @@
 
 import { Chart } from "./chart.js";
 import { el, replace } from "./dom.js";
-import { memory, visible } from "../figures/numbers.js";
+import { countFrom1, memory, visible } from "../figures/numbers.js";
 import { PHASE_COLOURS, allRows } from "./rows.js";
 import { PHASES, seriesOf } from "../figures/series.js";
 import { twinOf } from "../figures/ways.js";
@@ -81,7 +81,7 @@ function figuresOf({ trace, surprise, entropy, kv }, index) {
   const step = /** @type {Step} */ (trace.steps[index]);
   const ms = PHASES.filter((phase) => step.ms[phase]).map((phase) => `${phase} ${(step.ms[phase] ?? 0).toFixed(1)}`);
   return [
-    `step ${index}`, visible(trace.nameOf(step.token_id)),
+    `step ${countFrom1(index)}`, visible(trace.nameOf(step.token_id)),
     `${surprise[index]?.toFixed(2)} bits`, `entropy ${entropy[index]?.toFixed(2)}`,
     `KV ${memory(kv[index] ?? 0)}`, ...(ms.length ? [`ms ${ms.join(", ")}`] : []),
   ];

@@ -4,7 +4,7 @@
  * Knows SVG. A node is created once; later only its attributes and texts change.
  */
 
-import { clip } from "../figures/numbers.js";
+import { clip, countFrom1 } from "../figures/numbers.js";
 import { forkOf, meanBits, scaleEnd, titleOf } from "../figures/branches.js";
 import { setAttributes, setText, svg, typeScale } from "./dom.js";
 /** @import { Branch } from "../figures/branches.js" */
@@ -30,10 +30,10 @@ export function scaleFor(branches, width) {
 
 /** @param {Scale} scale @returns {SVGElement[]} vertical lines at some steps */
 export function axis({ end, height, x }) {
-  const lines = [0, end / 2, end].flatMap((step) => [
+  const lines = [0, end / 2 - 1, end - 1].flatMap((step, i) => [
     svg("line", { x1: x(step), x2: x(step), y1: 18, y2: height }),
-    svg("text", { x: x(step) + (step < end ? 3 : -3), y: 14, class: step < end ? "" : "last" },
-      step ? `${step}` : "step 0"),
+    svg("text", { x: x(step) + (i < 2 ? 3 : -3), y: 14, class: i < 2 ? "" : "last" },
+      `${i ? "" : "step "}${countFrom1(step)}`),
   ]);
   return [...lines, svg("text", { x: x(end) + 9, y: 14 }, "tokens · mean")];
 }

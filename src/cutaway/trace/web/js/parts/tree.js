@@ -9,7 +9,7 @@ import { branches, family, lineage, parentOf, titleOf } from "../figures/branche
 import { button, el, setAttributes, replace, setText, svg } from "./dom.js";
 import "./compare.js";
 import { exportRuns } from "../state/export.js";
-import { memory, visible } from "../figures/numbers.js";
+import { countFrom1, memory, visible } from "../figures/numbers.js";
 import { savingLink } from "./save.js";
 import { sentence } from "../state/session.js";
 import { BranchNode, ChosenPath, axis, beginningOf, scaleFor } from "./tree-drawing.js";
@@ -94,7 +94,7 @@ class BranchTree extends View {
     this.first.hidden = runs.length > 1 || !rival;
     this.fork.hidden = runs.length < 2;
     this.exporting.hidden = !runs.length;
-    if (run && rival) setText(this.first, `Branch at step ${this.store.state.step}: ${visible(run.trace.nameOf(rival.id))}`);
+    if (run && rival) setText(this.first, `Branch at step ${countFrom1(this.store.state.step)}: ${visible(run.trace.nameOf(rival.id))}`);
     this.fork.disabled = !parent || this.store.state.step === run?.at;
     this.exporting.disabled = !run || family(runs, run).some((member) => member.live || !member.trace.known);
   }

@@ -6,7 +6,7 @@
 import { tokenize } from "../state/api.js";
 import { heading, rows } from "./candidates.js";
 import { button, el, replace, scrolling } from "./dom.js";
-import { visible } from "../figures/numbers.js";
+import { countFrom1, visible } from "../figures/numbers.js";
 import { sentence } from "../state/session.js";
 import { items, removals, showProbabilities } from "./stages.js";
 import { stepView } from "../figures/step-view.js";
@@ -117,7 +117,7 @@ class StepWaterfall extends View {
       const note = `${ids.length} tokens, forced one after the other: ${names.map(visible).join(" ")}`;
       this.message.textContent = ids.length > 1 ? note : "";
       const request = this.session.makeContinuation(run, [...run.trace.outputIds.slice(0, at), ...ids]);
-      this.session.branch(run, at, request, `${text} at ${at}`);
+      this.session.branch(run, at, request, `${text} at ${countFrom1(at)}`);
     } catch (error) {
       this.message.textContent = sentence(error);
     }

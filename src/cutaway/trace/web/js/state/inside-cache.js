@@ -6,6 +6,7 @@
  */
 
 import { ask } from "./api.js";
+import { countFrom1 } from "../figures/numbers.js";
 import { StepInside } from "./step-inside.js";
 /** @import { Store, Run } from "./store.js" */
 /** @import { Trace } from "./trace.js" */
@@ -142,12 +143,12 @@ const stepsOf = (run, places) =>
 /** @param {number[]} steps that the document contains @returns {string} how to get others */
 function missing(steps) {
   const more = "open the trace on the page of cutaway serve, which computes it, or export it into a file: "
-    + "cutaway trace export FILE --html OUT --inside 0-20 -m MODEL.";
+    + "cutaway trace export FILE --html OUT --inside 1-20 -m MODEL.";
   if (!steps.length) return `The inside of a step needs the model, which this file does not contain: ${more}`;
   return `This file contains the inside of ${steps.length === 1 ? "step" : "steps"} ${ranges(steps)}. For other steps, ${more}`;
 }
 
-/** @param {number[]} steps in order @returns {string} 0 to 20, 40 */
+/** @param {number[]} steps in order @returns {string} 1 to 21, 41 */
 function ranges(steps) {
   /** @type {[number, number][]} */
   const spans = [];
@@ -156,7 +157,7 @@ function ranges(steps) {
     if (last && last[1] === step - 1) last[1] = step;
     else spans.push([step, step]);
   }
-  return spans.map(([from, to]) => (from === to ? `${from}` : `${from} to ${to}`)).join(", ");
+  return spans.map(([from, to]) => (from === to ? `${countFrom1(from)}` : `${countFrom1(from)} to ${countFrom1(to)}`)).join(", ");
 }
 
 /** @param {Trace} trace @param {number} at @returns {Record<string, any>} a step, as /v1/inside takes it */

@@ -5,7 +5,7 @@
  */
 
 import { labelOf } from "../figures/catalogue.js";
-import { short } from "../figures/numbers.js";
+import { countFrom1, short } from "../figures/numbers.js";
 import { seriesOf } from "../figures/series.js";
 import { mostUncertain } from "../figures/step-view.js";
 import { parseJson } from "./address.js";
@@ -97,7 +97,7 @@ export class Session {
    * @returns {Promise<Run | undefined>} undefined: the served model cannot continue it, and a notice says so
    */
   async fork(run, at, token, settings = {}) {
-    const name = `${run.trace.nameOf(token)} at ${at}`;
+    const name = `${run.trace.nameOf(token)} at ${countFrom1(at)}`;
     const passIndex = run.trace.steps[at]?.pass_index;
     if (passIndex !== undefined) return this.forkCanvas(run, at, token, passIndex);
     const forced = [...run.trace.outputIds.slice(0, at), token];
@@ -128,7 +128,7 @@ export class Session {
     const before = (rule["forced_cells"] ?? []).filter((/** @type {number[]} */ [p, c]) => p !== passIndex || c !== cell);
     const denoise = { ...rule, forced_cells: [...before, [passIndex, cell, token]] };
     const request = this.makeContinuation(run, [], { max_tokens: params["max_tokens"], denoise });
-    const name = `${run.trace.nameOf(token)} in cell ${cell}, pass ${passIndex}`;
+    const name = `${run.trace.nameOf(token)} in cell ${countFrom1(cell)}, pass ${countFrom1(passIndex)}`;
     return this.start(request, { parent: run.id, at: cell, name });
   }
 
@@ -188,7 +188,7 @@ export class Session {
     if (!run || !state.whatIf) return;
     const request = this.makeContinuation(run, run.trace.outputIds.slice(0, state.step), state.whatIf);
     const settings = Object.entries(state.whatIf).map(([name, value]) => `${labelOf(name)} ${short(value)}`);
-    this.branch(run, state.step, request, `${settings.join(", ")} from ${state.step}`);
+    this.branch(run, state.step, request, `${settings.join(", ")} from ${countFrom1(state.step)}`);
   }
 
   /** @param {Blob} file the package's recording @param {boolean} here whether the address has named a step */
