@@ -73,7 +73,10 @@ def deep(levels: int) -> Any:
     ("tools", "said"),
     [
         ("f", "tools must be a list of tools, not 'f'"),
-        ([function(name=f"f{i}") for i in range(513)], "tools holds 513 tools; give at most 512"),
+        (
+            [function(name=f"f{i}") for i in range(2049)],
+            "tools holds 2049 tools; give at most 2048",
+        ),
         (["f"], r"tools\[0\] must be an object"),
         ([{"type": "web_search"}], r"tools\[0\]\.type must be one of function, custom"),
         ([{"type": "function", "function": 1}], r"tools\[0\]\.function must be an object"),
@@ -90,8 +93,8 @@ def deep(levels: int) -> Any:
         ([function(parameters={"type": "string"})], "parameters must describe an object"),
         ([function(), function()], r'tools\[1\] is a second tool named "f"; rename one'),
         ([function(parameters=deep(70))], "must not nest deeper than 64 levels"),
-        ([function(description="x" * 256_000)], "bytes of JSON; give at most 256000"),
-        ([dict.fromkeys(map(str, range(128_001)))], "tools is at least 256002 bytes of JSON"),
+        ([function(description="x" * 1_000_000)], "bytes of JSON; give at most 1000000"),
+        ([dict.fromkeys(map(str, range(500_001)))], "tools is at least 1000002 bytes of JSON"),
         ([function(parameters={"default": float("nan")})], "tools must be JSON"),
         ([function(parameters={"default": b"x"})], "tools must be JSON"),
         ([custom(format="text")], r"custom\.format must be an object"),

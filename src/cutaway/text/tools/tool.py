@@ -17,9 +17,9 @@ from cutaway.base.checks import check_bool, check_choice, shown
 from cutaway.errors import InputError, Name
 from cutaway.text.grammar.rewriting import rewrite
 
-MAX_TOOLS = 512  # Anthropic's clients send more than OpenAI's limit of 128
+MAX_TOOLS = 2048  # agents send the tools of all their servers; OpenAI takes 128
 MAX_DEPTH = 64
-MAX_BYTES = 256_000  # of all tools, as JSON
+MAX_BYTES = 1_000_000  # of all tools, as JSON
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _FUNCTION = ("name", "description", "parameters", "strict")
