@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from cutaway import LLM
+from cutaway.compute.backends import inspectable
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine import Speculation
 from cutaway.engine.speculation import length as lengths
@@ -228,9 +229,9 @@ def make(llm: LLM, folder: Path, minutes: float, count: int) -> None:
     texts = [(torch.tensor(text), read_streams(llm, text, layers)) for text in ids]
     used = {token for text in ids for token in text}
     print(f"{len(ids)} texts of {sum(map(len, ids))} tokens, {len(used)} kinds", flush=True)
-    anatomy = Anatomy(llm.graph)
-    embedding = torch.from_numpy(llm.backend.weight("token_embd.weight").copy())
-    head = torch.from_numpy(llm.backend.weight(anatomy.head.weights["weight"]).copy())
+    anatomy, backend = Anatomy(llm.graph), inspectable(llm.backend)
+    embedding = torch.from_numpy(backend.weight("token_embd.weight").copy())
+    head = torch.from_numpy(backend.weight(anatomy.head.weights["weight"]).copy())
     mask = max(set(range(len(embedding))) - used)
     heads = anatomy.attends[0].heads.queries
     drafter = Drafter(texts[0][1].shape[1], embedding, head, heads)
@@ -252,7 +253,10 @@ def write(llm: LLM, speculate: str, temperature: float, length: int) -> tuple[fl
             prompt, temperature=temperature, seed=3, speculate=speculate, max_tokens=length,
             ignore_eos=True,
         ).speculation  # fmt: skip
-        total = Speculation(*(a + b for a, b in zip(total[:3], drafts[:3], strict=True)))
+        total = Speculation(
+            total.proposed + drafts.proposed, total.accepted + drafts.accepted,
+            total.cost + drafts.cost,
+        )  # fmt: skip
     return time.process_time() - before, total
 
 

@@ -68,8 +68,8 @@ class Speculation(NamedTuple):
     cost: float = 0.0
     lengths: tuple[int, ...] = ()
 
-    def count(self, proposed: int, accepted: int, cost: float) -> "Speculation":
-        """Count one more step."""
+    def add_step(self, proposed: int, accepted: int, cost: float) -> "Speculation":
+        """Return these figures with those of one more step."""
         lengths = [*self.lengths, *[0] * (proposed + 1 - len(self.lengths))]
         lengths[proposed] += 1
         return Speculation(

@@ -161,6 +161,7 @@ def _forced_cell(
     assert token is not None  # since there are no interventions
     if pass_index is None:
         pass_index = recorded.steps[at].pass_index
+    assert pass_index is not None  # since a canvas's steps have passes
     possible = [*passes_over(recorded, at)]
     if pass_index not in possible:
         raise InputError(

@@ -355,7 +355,7 @@ def _drafts(value: Any) -> dict[str, Any]:
         "cost": check.number, "lengths": check.items(check.integer)
     }  # fmt: skip
     figures = check.table(check.anything)(value)
-    return {name: checks.get(name, check.integer)(part) for name, part in figures.items()}
+    return {name: (checks.get(name) or check.integer)(part) for name, part in figures.items()}
 
 
 _END = check.checks_of(

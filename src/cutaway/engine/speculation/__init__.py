@@ -277,7 +277,7 @@ class Speculator:
     ) -> None:
         """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
         state, proposed = self._state(sequence), len(drafts)
-        sequence.speculation = sequence.speculation.count(proposed, accepted, state.cost)
+        sequence.speculation = sequence.speculation.add_step(proposed, accepted, state.cost)
         state.length.learn(state.match_length, proposed, accepted, state.cost)
         if sequence.request.run.speculate == "jacobi":
             first = len(sequence) - accepted - 1  # of the tokens that were drawn

@@ -34,14 +34,14 @@ class FirstLook extends View {
     this.lessonPlan.href = about?.local ? "class.html" : "class";
     this.hidden = runs.length > 0;
     this.setAttribute("aria-busy", String(!recording)); // its place is kept meanwhile
-    const shown = this.store.showsRecording ? recording : null; // not beside an encoder or a diffusion model
-    this.introduction.hidden = !shown;
-    this.meaning.hidden = !shown || !arriving;
-    this.exchange.hidden = !shown || arriving;
-    const step = shown?.trace.steps[mostUncertain(shown.trace)];
-    if (this.hidden || !shown || !step) return;
-    setText(this.name, `Example, ${shown.name}`);
-    setText(this.question, question(shown.trace, step));
+    const example = this.store.showsRecording ? recording : null; // not beside an encoder or a diffusion model
+    this.introduction.hidden = !example;
+    this.meaning.hidden = !example || !arriving;
+    this.exchange.hidden = !example || arriving;
+    const step = example?.trace.steps[mostUncertain(example.trace)];
+    if (this.hidden || !example || !step) return;
+    setText(this.name, `Example, ${example.name}`);
+    setText(this.question, question(example.trace, step));
     if (arriving) setText(this.answer, "");
     if (this.replay.hidden && !arriving && document.activeElement === this.skip) queueMicrotask(() => this.replay.focus());
     this.skip.hidden = !arriving;

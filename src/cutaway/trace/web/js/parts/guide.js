@@ -35,10 +35,10 @@ class RunGuide extends View {
 
   /** Show what the address names, or the first sentence, before the parts that follow in the document are drawn. */
   begin() {
-    const named = new URLSearchParams(location.hash.slice(1)).get("point");
-    if (location.hash && !named) return this.mark(this.links.findIndex((link) => link.getAttribute("href") === location.hash));
-    this.open(named ? Number(named) - 1 : 0, false);
-    if (named) scrollToPanels();
+    const point = new URLSearchParams(location.hash.slice(1)).get("point");
+    if (location.hash && !point) return this.mark(this.links.findIndex((link) => link.getAttribute("href") === location.hash));
+    this.open(point ? Number(point) - 1 : 0, false);
+    if (point) scrollToPanels();
   }
 
   /** @param {number} i which point @param {boolean} [scroll] whether to bring the panels into sight, as for a reader's click */
