@@ -62,12 +62,18 @@ def test_it_is_refused_in_one_sentence_and_the_server_goes_on(tiny, fields, said
     ],
     ids=["empty", "forever"],
 )
-def test_a_tool_is_refused_as_well(tiny, schema, said):
-    tool = {"type": "function", "function": {"name": "f", "parameters": {
-        "type": "object", "properties": {"x": schema}, "required": ["x"]}}}  # fmt: skip
-    body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "max_tokens": 5}
-    answer = httpx.post(f"{tiny.url}/v1/chat/completions", json=body, timeout=60)
-    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+def test_a_strict_tool_is_refused_as_well_and_another_is_loosened(tiny, schema, said):
+    parameters = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    function = {"name": "f", "parameters": parameters}
+    for strict in (True, False):
+        tool = {"type": "function", "function": function | {"strict": strict}}
+        body = {"messages": [{"role": "user", "content": "a"}], "tools": [tool], "max_tokens": 5}
+        answer = httpx.post(f"{tiny.url}/v1/chat/completions", json=body, timeout=60)
+        if strict:
+            assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+        else:
+            notes = answer.json()["choices"][0]["cutaway"]["notes"]
+            assert any("not enforced in calls of f: " in note for note in notes)
 
 
 def test_strings_of_a_grammar_are_text(tiny):

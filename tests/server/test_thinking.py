@@ -113,8 +113,10 @@ def test_over_http(path):
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
         "extra_body": {"forced": forced, "schema_in_prompt": False},
     }  # fmt: skip
-    with serve(llm, ServerSettings(names=["t"])) as served:
-        client = OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0)
+    with (
+        serve(llm, ServerSettings(names=["t"])) as served,
+        OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0) as client,
+    ):
         message = client.chat.completions.create(**asked).choices[0].message
         assert message.reasoning_content == thought
         assert json.loads(message.content)
