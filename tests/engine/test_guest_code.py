@@ -168,7 +168,7 @@ def test_any_other_is_raised_once_and_then_its_own_too(method, run):
 
 def test_a_check_that_takes_too_long_ends_its_own_text(monkeypatch):
     monkeypatch.setattr("cutaway.text.grammar.schema_checks.SchemaCheck.limit_s", 0.0)
-    schema = {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
     ended, torn = run_beside(bad_request(ConstraintParams(json_schema=schema), (), StopParams()))
     assert (ended.reason, torn) == (FinishReason.ERROR, 0)
     assert str(ended.error).startswith("json_schema: to check the next token of ")
