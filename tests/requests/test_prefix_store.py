@@ -1,5 +1,7 @@
 """A prefix cache that is kept in a folder: an engine that finds it writes what it would compute."""
 
+import errno
+import os
 from collections import deque
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
-from cutaway.files.block_folder import stored_files
+from cutaway.errors import CutawayError
+from cutaway.files.block_folder import clear_folder, stored_files
 from support.engine_mock import MockRequest, make_engine, read_written, run_to_end
 from support.mock_backend import narrow
 from support.stored_engines import BLOCK, make_stored, open_folder
@@ -197,3 +200,49 @@ def test_two_engines_that_write_at_once_write_the_same(tmp_path):
     later = make_stored(tmp_path)
     assert MockRequest(text).finish(later).sequence.num_cached_tokens == 32
     assert later.store.counts().damaged == 0
+
+
+def refuse(monkeypatch, call):
+    """Let a call of the system fail for files of blocks, as for a user without rights."""
+    allowed = getattr(os, call)
+
+    def refuse_blocks(path, *args, **options):
+        if str(path).endswith((".kv", ".window", ".state")):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return allowed(path, *args, **options)
+
+    monkeypatch.setattr(os, call, refuse_blocks)
+
+
+def test_a_folder_that_cannot_be_read_is_one_line_and_the_text_is_computed(
+    tmp_path, caplog, monkeypatch
+):
+    text = tuple(b"abc" * 12)
+    engine = make_stored(tmp_path)
+    alone = MockRequest(text).run_on(engine)
+    engine.store.flush()
+    later = make_stored(tmp_path)
+    refuse(monkeypatch, "stat")
+    for prompt in (text, text[1:]):
+        finished = MockRequest(prompt).finish(later)
+        assert finished.sequence.num_cached_tokens == 0
+        assert prompt != text or finished.written == alone
+    [record] = caplog.records
+    assert "cannot read" in record.getMessage()
+    assert "Permission denied" in record.getMessage()
+
+
+def test_files_that_cannot_be_removed_are_one_line_and_stay(tmp_path, caplog, monkeypatch):
+    engine = make_stored(tmp_path)
+    MockRequest(tuple(b"abc" * 12)).run_on(engine)
+    engine.store.flush()
+    files = {file.path for file in stored_files(tmp_path)}
+    refuse(monkeypatch, "unlink")
+    later = make_stored(tmp_path, 300)
+    MockRequest(tuple(b"xyz" * 12)).run_on(later)
+    later.store.flush()
+    assert files <= {file.path for file in stored_files(tmp_path)}
+    [record] = caplog.records
+    assert "cannot remove" in record.getMessage()
+    with pytest.raises(CutawayError, match=r"cannot be cleared: .*: Permission denied"):
+        clear_folder(tmp_path)

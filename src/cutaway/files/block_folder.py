@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from logging import getLogger
 from pathlib import Path
 from stat import S_IMODE
 from time import time, time_ns
@@ -39,6 +40,7 @@ _STALE_S = 3600  # a file that is still being written is younger
 _ROOM = 0.95  # a folder that is full is emptied to this share of its size
 _COUNT_EVERY = 0.02  # the share of its size that a process writes between two counts
 _ABOUT = "model.json"
+_LOG = getLogger("cutaway.cache")
 
 
 class StoredFile(NamedTuple):
@@ -70,6 +72,7 @@ class BlockFolder:
         self._folder = root / key
         self._uncounted: int | None = None  # bytes since the last count; None: before the first
         self._about = json.dumps(about).encode()
+        self._warned: set[str] = set()  # what the log says once
 
     def path(self, name: bytes, part: str) -> Path:
         """Return the path of a part of a block."""
@@ -77,8 +80,21 @@ class BlockFolder:
         return self._folder / text[:2] / f"{text}.{part}"
 
     def has(self, name: bytes, part: str) -> bool:
-        """Whether the folder has a part of a block."""
-        return self.path(name, part).exists()
+        """Whether the folder has a part of a block; not if the disk does not say so."""
+        return self._exists(self.path(name, part))
+
+    def _exists(self, path: Path) -> bool:
+        try:
+            return path.exists()
+        except OSError as error:
+            self._warn("cannot read", path, error)
+            return False
+
+    def _warn(self, failure: str, path: Path, error: OSError) -> None:
+        """Note a failure in the log; later ones of its kind are not noted."""
+        if failure not in self._warned:
+            self._warned.add(failure)
+            _LOG.warning("the prompt cache %s %s: %s", failure, path, error.strerror)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -118,7 +134,7 @@ class BlockFolder:
                 folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise CutawayError(f"{path.parent} cannot be made: {error.strerror}") from error
-        if not (self._folder / _ABOUT).exists():
+        if not self._exists(self._folder / _ABOUT):
             with whole_file(self._folder / _ABOUT, private=True) as out:
                 out.write(self._about)
         with whole_file(path, private=True) as out:
@@ -140,16 +156,24 @@ class BlockFolder:
         files = sorted(stored_files(self.root), key=lambda file: file.used_ns)
         self.nbytes, self._uncounted = sum(file.nbytes for file in files), 0
         limit = self.size * _ROOM if self.nbytes > self.size else self.size
-        removed = 0
-        while self.nbytes > limit:
-            with suppress(FileNotFoundError):
-                files[removed].path.unlink()
-            self.nbytes -= files[removed].nbytes
-            removed += 1
+        left = []
+        for file in files:
+            if self.nbytes > limit and self._remove(file.path):
+                self.nbytes -= file.nbytes
+            else:
+                left.append(file)
         sweep_parts(self.root)
-        left = files[removed:]
         self.oldest_ns = left[0].used_ns if left else 0
         return {file.path.name for file in left if file.path.parent.parent == self._folder}
+
+    def _remove(self, path: Path) -> bool:
+        """Remove a file; return whether it is gone."""
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self._warn("cannot remove", path, error)
+            return False
+        return True
 
 
 def _fill(file: Any, memory: Bytes) -> bool:
@@ -255,8 +279,7 @@ class StoredModel(NamedTuple):
 
 def stored_models(root: Path) -> list[StoredModel]:
     """Return what a folder has of each model, the latest used first; InputError for no folder."""
-    if not root.is_dir():
-        raise InputError(f"{root} is no folder of a prompt cache; --cache-dir makes one")
+    _check_folder(root)
     files = sorted(stored_files(root), key=lambda file: file.used_ns)
     models = (_read_model(Path(folder.path), files) for folder in _folders(root, _MODEL))
     return sorted(filter(None, models), key=lambda model: model.newest_s)
@@ -292,8 +315,16 @@ def _was_read_again(file: StoredFile) -> bool:
 
 def clear_folder(root: Path) -> tuple[int, int]:
     """Remove all blocks in a folder; return their number and bytes. Other files stay."""
-    if not root.is_dir():
-        raise InputError(f"{root} is no folder of a prompt cache; --cache-dir makes one")
+    _check_folder(root)
+    try:
+        return _clear(root)
+    except OSError as error:
+        raise CutawayError(
+            f"{root} cannot be cleared: {error.filename}: {error.strerror}; the other blocks stay"
+        ) from error
+
+
+def _clear(root: Path) -> tuple[int, int]:
     count = nbytes = 0
     for file in stored_files(root):
         with suppress(FileNotFoundError):
@@ -307,6 +338,15 @@ def clear_folder(root: Path) -> tuple[int, int]:
             (folder / _ABOUT).unlink(missing_ok=True)
         _remove_empty(folder)
     return count, nbytes
+
+
+def _check_folder(root: Path) -> None:
+    try:
+        is_folder = root.is_dir()
+    except OSError as error:
+        raise InputError(f"{root} cannot be read: {error.strerror}") from error
+    if not is_folder:
+        raise InputError(f"{root} is no folder of a prompt cache; --cache-dir makes one")
 
 
 def _remove_empty(folder: Path) -> None:

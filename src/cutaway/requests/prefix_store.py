@@ -18,7 +18,7 @@ from itertools import takewhile
 from logging import getLogger
 from threading import Lock, Thread
 from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakMethod, ref
 
 import numpy as np
@@ -30,9 +30,6 @@ from cutaway.engine.memory.block_manager import Salt
 from cutaway.engine.memory.store import BlockPart, StoreCounts
 from cutaway.errors import CutawayError, FormatError
 from cutaway.files.block_folder import BlockFolder
-
-if TYPE_CHECKING:
-    pass
 
 _AT_ONCE = 1 << 24  # bytes that are read or copied between two steps
 _MOST_WAITING = 1 << 26  # bytes that wait in memory to be written
@@ -320,7 +317,7 @@ class PrefixStore:
         while self._used:
             self._touch(self._used.popleft())
 
-    def _touch(self, use: "_Use") -> None:
+    def _touch(self, use: _Use) -> None:
         """Note a text's use on the disk; memory's own uses count, so that what is hot stays."""
         for place, name in enumerate(use.names):
             parts = [BlockPart.KV]
