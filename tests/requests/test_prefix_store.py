@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.engine import RunParams, StopParams
+from cutaway.engine.memory.block_manager import BlockManager
+from cutaway.engine.memory.windows import Windows
 from cutaway.errors import CutawayError
-from cutaway.files.block_folder import clear_folder, stored_files
+from cutaway.files.block_folder import BlockFolder, clear_folder, stored_files
 from support.engine_mock import MockRequest, make_engine, read_written, run_to_end
 from support.mock_backend import narrow
 from support.stored_engines import BLOCK, make_stored, open_folder
@@ -67,6 +69,42 @@ def test_a_later_engine_reads_no_token_again_beyond_the_last_whole_block(text, s
         other = make_stored(Path(folder), **layers)
         run = RunParams(cache_salt="another")
         assert MockRequest(text, run=run).finish(other).sequence.num_cached_tokens == 0
+
+
+def counted(method, calls):
+    """Return a method that counts its calls under its name."""
+
+    def call(*args, **options):
+        calls[method.__name__] += 1
+        return method(*args, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("layers", [{"window": 100}, {"window": 9}, {"has_state": True}])
+def test_a_search_of_the_folder_takes_as_many_steps_as_the_text_has_blocks(
+    tmp_path, monkeypatch, layers
+):
+    """Windows and states are lost, in memory and in the folder, so that all places are tried."""
+    text = tuple(b"ab" * 240)
+    engine, steps = make_stored(tmp_path, context=600, kv_blocks=300, **layers), Counter()
+    MockRequest(text).run_on(engine)
+    engine.store.flush()
+    for file in [*stored_files(tmp_path)]:
+        if file.path.suffix != ".kv":
+            file.path.unlink()
+    if windows := engine.blocks.windows:
+        windows.max_stored = 0
+        windows.trim(0)
+    if states := engine.blocks.states:
+        states.max_unread = 0
+        states.trim()
+    for owner, name in ((BlockFolder, "has"), (BlockManager, "_key"), (Windows, "count_stored")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name), steps))
+    assert not engine.store.fetch(text, None)
+    assert len(engine.blocks.published(text)) == len(text) // BLOCK
+    assert len(text) // BLOCK <= steps["has"]
+    assert steps.total() <= 10 * len(text) // BLOCK
 
 
 def test_what_memory_loses_while_texts_run_is_found_again(tmp_path):

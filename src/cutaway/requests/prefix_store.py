@@ -26,7 +26,7 @@ import numpy as np
 from cutaway.compute.backends import Bytes
 from cutaway.engine import Engine
 from cutaway.engine.loop.pinned import copy_parts, fill_blocks, part_bytes
-from cutaway.engine.memory.block_manager import Salt
+from cutaway.engine.memory.block_manager import BlockManager, Salt
 from cutaway.engine.memory.store import BlockPart, StoreCounts
 from cutaway.errors import CutawayError, FormatError
 from cutaway.files.block_folder import BlockFolder
@@ -129,25 +129,46 @@ class PrefixStore:
         usable = len(block_ids)
         outside = blocks.num_out_of_window(usable * blocks.block)
         blocks.release(block_ids, outside)
-        names, published = blocks.names(token_ids, salt), blocks.num_known(token_ids, salt)
+        names = blocks.names(token_ids, salt)
         self._used.append(_Use(names[:usable], outside, time_ns()))
-        has = cache(self._folder.has)
-        further = takewhile(lambda name: has(name, BlockPart.KV), names[published:])
-        longest = published + sum(1 for _ in further)
+        whole = self._longest(blocks, names, blocks.published(token_ids, salt), usable)
+        if whole == usable:
+            return None
+        outside = blocks.num_out_of_window(whole * blocks.block)
+        kv, window = self._sizes[BlockPart.KV], self._sizes[BlockPart.WINDOW]
+        sizes = [kv if place < outside else kv + window for place in range(whole)]
+        return _Reading(token_ids, salt, names[:whole], sizes)
+
+    def _longest(
+        self, blocks: BlockManager, names: Sequence[bytes], published: Sequence[int], usable: int
+    ) -> int:
+        """Return with how many blocks a text can continue, if what memory lacks is read.
+
+        names      of the text's whole blocks
+        published  the blocks in memory that it begins with
+        usable     how many of these it can continue with already
+        """
+        has, known = cache(self._folder.has), len(published)
+        longest = known + sum(1 for _ in takewhile(lambda n: has(n, BlockPart.KV), names[known:]))
+        if longest == usable:
+            return usable
+        windows, states = blocks.windows, blocks.states
+        in_memory = _gaps(not windows or windows.are_stored((i,)) for i in published)
+        on_disk = {
+            part: _gaps(n < usable or has(name, part) for n, name in enumerate(names[:longest]))
+            for part in (BlockPart.KV, BlockPart.WINDOW)[: 2 if windows else 1]
+        }
         for whole in range(longest, usable, -1):
+            if states and not has(names[whole - 1], BlockPart.STATE):
+                continue
             outside = blocks.num_out_of_window(whole * blocks.block)
-            ids = token_ids[: whole * blocks.block]
-            first = blocks.num_stored(ids, outside, salt)
-            if blocks.states:
+            first = in_memory[min(outside, known)]  # to read
+            if states:
                 first = min(first, whole - 1)  # the last block is read again, with its state
-            needs = [(BlockPart.KV, first)]
-            needs += [(BlockPart.WINDOW, max(first, outside))] if blocks.windows else []
-            needs += [(BlockPart.STATE, whole - 1)] if blocks.states else []
-            if all(has(name, part) for part, start in needs for name in names[start:whole]):
-                kv, window = self._sizes[BlockPart.KV], self._sizes[BlockPart.WINDOW]
-                sizes = [kv if place < outside else kv + window for place in range(whole)]
-                return _Reading(token_ids, salt, names[:whole], sizes)
-        return None
+            starts = {BlockPart.KV: first, BlockPart.WINDOW: max(first, outside)}
+            if all(gaps[min(starts[part], whole)] >= whole for part, gaps in on_disk.items()):
+                return whole
+        return usable
 
     def _read_some(self, now: _Reading) -> bool:
         """Read a few blocks; return whether there are more."""
@@ -379,6 +400,15 @@ class PrefixStore:
         folder = self._folder
         age = (time_ns() - folder.oldest_ns) / 1e9 if folder.oldest_ns else 0.0
         return StoreCounts(**self._totals, bytes=folder.nbytes, oldest_s=age)
+
+
+def _gaps(is_there: Iterable[bool]) -> list[int]:
+    """Return for each place the first one from there on that is missing; so for the end, too."""
+    places = [*is_there]
+    gaps = [len(places)]
+    for place in reversed(range(len(places))):
+        gaps.append(gaps[-1] if places[place] else place)
+    return gaps[::-1]
 
 
 class _MissingError(Exception):

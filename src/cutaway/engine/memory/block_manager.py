@@ -162,7 +162,7 @@ class BlockManager:
         layers have a state, the last block has one. A caller that needs the logits of the last
         token leaves that token out.
         """
-        ids = self._chain(tokens, salt)
+        ids = self.published(tokens, salt)
         length = -1
         while length != len(ids):  # until the chain has both the windows and the state
             length = len(ids)
@@ -172,25 +172,28 @@ class BlockManager:
                 ids = ids[: self.states.usable(ids)]
         return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
 
-    def num_known(self, tokens: Sequence[int], salt: Salt | None = None) -> int:
-        """Return how many published blocks the tokens begin with, even without window or state."""
-        return len(self._chain(tokens, salt))
+    def published(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
+        """Return the published blocks that the tokens begin with, even without window or state.
+
+        They are not held.
+        """
+        ids, parent = [], ROOT
+        for place in range(len(tokens) // self.block):
+            block_id = self._index.get(self._key(parent, tokens, place, salt))
+            if block_id is None:
+                break
+            ids.append(block_id)
+            parent = self._nodes[block_id].number
+        return ids
 
     def match_stored(
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
         """Look up the longest chain of blocks that has its windows from block ``outside`` on."""
-        return self._hold(self._stored_chain(tokens, outside, salt), outside)
-
-    def num_stored(self, tokens: Sequence[int], outside: int, salt: Salt | None = None) -> int:
-        """Return how many blocks ``match_stored`` would return."""
-        return len(self._stored_chain(tokens, outside, salt))
-
-    def _stored_chain(self, tokens: Sequence[int], outside: int, salt: Salt | None) -> list[int]:
-        ids = self._chain(tokens, salt)
+        ids = self.published(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.count_stored(ids[outside:])]
-        return ids
+        return self._hold(ids, outside)
 
     def names(self, tokens: Sequence[int], salt: Salt | None = None) -> list[bytes]:
         """Return the names that a text's whole blocks have in every process."""
@@ -213,16 +216,6 @@ class BlockManager:
             self._retain_one(i)
         if self.windows:
             self.windows.begin(ids[outside:])
-        return ids
-
-    def _chain(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
-        ids, parent = [], ROOT
-        for place in range(len(tokens) // self.block):
-            block_id = self._index.get(self._key(parent, tokens, place, salt))
-            if block_id is None:
-                break
-            ids.append(block_id)
-            parent = self._nodes[block_id].number
         return ids
 
     def publish(
