@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from inspect import iscoroutinefunction
+from math import inf
 from pathlib import Path
 from zlib import crc32
 
@@ -113,6 +114,40 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         asyncio.run(test(**{name: pyfuncitem.funcargs[name] for name in names}))
         return True
     return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unmeasured_drafts() -> Iterator[float]:
+    """Let draft tokens cost what they are guessed to, so that no test's drafts depend on its time.
+
+    Yields the seconds from which steps are measured elsewhere.
+    """
+    from cutaway.engine.speculation import length
+
+    with pytest.MonkeyPatch.context() as patch:
+        usual = length.MEASURABLE_S
+        patch.setattr(length, "MEASURABLE_S", inf)
+        yield usual
+
+
+@pytest.fixture(scope="module")
+def measured_drafts(unmeasured_drafts: float) -> Iterator[None]:
+    """Measure what draft tokens cost, as elsewhere."""
+    from cutaway.engine.speculation import length
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(length, "MEASURABLE_S", unmeasured_drafts)
+        yield
+
+
+@pytest.fixture(scope="module")
+def free_drafts() -> Iterator[None]:
+    """Let draft tokens cost nothing, so that they come even where they would not pay."""
+    from cutaway.engine.speculation.length import MAX_DRAFT, StepCosts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StepCosts, "draft_costs", lambda *_: (0.0,) * (MAX_DRAFT + 1))
+        yield
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from cutaway.engine.speculation.length import (
     StepCosts,
 )
 
+pytestmark = pytest.mark.usefixtures("measured_drafts")
 ALL_PRIORS = [FROM_NGRAM, FROM_JACOBI, FROM_MODEL, FROM_BLOCK]
 PRIORS = st.sampled_from(ALL_PRIORS)
 COSTS = st.tuples(st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0.0, 0.05, 0.1, 0.15, 1.0]))

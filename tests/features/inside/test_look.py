@@ -62,7 +62,7 @@ def paths(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def traces(paths, tmp_path_factory):
+def traces(paths, tmp_path_factory, free_drafts):
     """By model and way; each was written beside others, that began alike or not."""
     folder, made = tmp_path_factory.mktemp("traces"), Made()
     for name, path in paths.items():

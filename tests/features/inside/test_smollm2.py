@@ -19,7 +19,7 @@ def llm(smollm2_path):
         yield llm
 
 
-def test_twenty_steps_are_the_rows_on_record(llm, smollm2_path, tmp_path):
+def test_twenty_steps_are_the_rows_on_record(llm, smollm2_path, tmp_path, free_drafts):
     """Of a run with a draft model and a neighbour, which this model's prefix cache never saw."""
     llm.load_draft(f"draft:{smollm2_path}")
     with llm.stream("Another text", seed=1, max_tokens=80, ignore_eos=True):

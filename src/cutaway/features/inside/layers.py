@@ -46,6 +46,9 @@ def attention_scores(
     scores: Floats = op.scale * (q @ keys.astype(np.float64).transpose(0, 2, 1))  # (kv, group, n)
     if cap := op.softcap:
         scores = cap * np.tanh(scores / cap)
+    count = keys.shape[1]
+    if (biases := op.bias.table(count - 1, op.heads.queries)).size:  # by distance, from -count + 1
+        scores += biases[:, :count].reshape(scores.shape)
     if unseen is not None:
         scores[..., unseen] = -np.inf
     return scores.reshape(op.heads.queries, -1)

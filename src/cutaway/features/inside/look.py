@@ -114,8 +114,9 @@ class Look:
     def scores(self) -> Floats:
         """What softmax makes the weights of: (layers, heads, positions).
 
-        scale · q·k, capped where the model caps; −∞ at positions that are not read. A layer with a
-        sink has one more score in its softmax, which belongs to no position.
+        scale · q·k, capped where the model caps, with its bias by distance where it has one
+        (ALiBi); −∞ at positions that are not read. A layer with a sink has one more score in its
+        softmax, which belongs to no position.
         """
         scores = np.full(self.weights.shape, -np.inf)
         for layer, x in self._scores.items():

@@ -51,7 +51,7 @@ BY_CONFIG: Mapping[str, tuple[str, ...]] = {
     "falcon-h1": (
         "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_down", "ssm_in", "ssm_out",
     ),
-    "bailingmoe": ("output",),
+    "bailingmoe": ("output",), "falcon": ("attn_qkv",),
 }  # fmt: skip
 """Architecture -> matrices whose layout in GGUF depends on the model's config (`rewrites_of`)."""
 
