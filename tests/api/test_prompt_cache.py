@@ -165,6 +165,14 @@ def test_the_folder_is_its_owners_alone(tmp_path):
         load(path, folder)
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners are POSIX's")
+def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(InputError, match="belongs to another user"):
+        LLM("no such model", cache_dir=tmp_path)
+
+
 def test_what_is_in_a_folder_besides_blocks_stays(tmp_path):
     path, folder = llama(tmp_path / "tiny.gguf"), tmp_path / "cache"
     mine = folder / "ab" / "cd"

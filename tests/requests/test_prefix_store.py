@@ -102,7 +102,7 @@ def test_a_search_of_the_folder_takes_as_many_steps_as_the_text_has_blocks(
     for owner, name in ((BlockFolder, "has"), (BlockManager, "_key"), (Windows, "count_stored")):
         monkeypatch.setattr(owner, name, counted(getattr(owner, name), steps))
     assert not engine.store.fetch(text, None)
-    assert len(engine.blocks.published(text)) == len(text) // BLOCK
+    assert len(engine.blocks.published_ids(text)) == len(text) // BLOCK
     assert len(text) // BLOCK <= steps["has"]
     assert steps.total() <= 10 * len(text) // BLOCK
 
@@ -284,3 +284,49 @@ def test_files_that_cannot_be_removed_are_one_line_and_stay(tmp_path, caplog, mo
     assert "cannot remove" in record.getMessage()
     with pytest.raises(CutawayError, match=r"cannot be cleared: .*: Permission denied"):
         clear_folder(tmp_path)
+
+
+def test_what_cannot_be_read_now_stays_and_is_not_damaged(tmp_path, caplog, monkeypatch):
+    text = tuple(b"a" * 21)
+    engine = make_stored(tmp_path)
+    alone = MockRequest(text).run_on(engine)
+    engine.store.flush()
+    file = open_folder(tmp_path).path(engine.blocks.names(text)[2], "kv")
+    open_any = Path.open
+
+    def fail(path, *args, **options):
+        if path == file:
+            raise OSError(errno.EMFILE, "Too many open files", str(path))
+        return open_any(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    later = make_stored(tmp_path)
+    assert MockRequest(text).finish(later).written == alone
+    counts = later.store.counts()
+    assert (counts.damaged, counts.unreadable) == (0, 1)
+    [record] = caplog.records
+    assert "cannot be read: Too many open files" in record.getMessage()
+    assert file.exists()
+
+
+def test_a_damaged_block_that_stays_is_not_said_to_be_removed(tmp_path, caplog, monkeypatch):
+    engine = make_stored(tmp_path)
+    MockRequest(tuple(b"a" * 21)).run_on(engine)
+    engine.store.flush()
+    file = open_folder(tmp_path).path(engine.blocks.names(tuple(b"a" * 21))[2], "kv")
+    file.write_bytes(b"")
+    refuse(monkeypatch, "unlink")
+    MockRequest(tuple(b"a" * 21)).finish(make_stored(tmp_path))
+    assert any("damaged, and cannot be removed" in r.getMessage() for r in caplog.records)
+
+
+def test_the_uses_that_wait_to_be_noted_are_bounded(tmp_path, monkeypatch):
+    """The engine never writes in between: one use for each part, and the oldest are dropped."""
+    monkeypatch.setattr("cutaway.requests.prefix_store._MOST_USES", 12)
+    engine = make_stored(tmp_path)
+    monkeypatch.setattr(engine.store, "rest", lambda: None)
+    texts = [tuple(b"%c" % letter * 40) for letter in b"abab"]
+    for text in texts:
+        MockRequest(text).run_on(engine)
+    names = [name for text in texts for name in engine.blocks.names(text)[:9]]
+    assert [name for name, _ in engine.store._used] == names[-12:]

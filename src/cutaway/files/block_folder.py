@@ -17,7 +17,7 @@ process removed is a block that the folder does not have. Knows no model, and no
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from logging import getLogger
@@ -41,6 +41,10 @@ _ROOM = 0.95  # a folder that is full is emptied to this share of its size
 _COUNT_EVERY = 0.02  # the share of its size that a process writes between two counts
 _ABOUT = "model.json"
 _LOG = getLogger("cutaway.cache")
+
+
+class PartReadError(CutawayError):
+    """A part cannot be read now: the disk fails, or too many files are open."""
 
 
 class StoredFile(NamedTuple):
@@ -102,6 +106,7 @@ class BlockFolder:
         """Read a part into memory of its size; return False if the folder does not have it.
 
         FormatError if the file is damaged; it is removed, so that it will be written again.
+        PartReadError if it cannot be read; it stays.
         """
         path = self.path(name, part)
         try:
@@ -111,18 +116,16 @@ class BlockFolder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise FormatError(f"{path} cannot be read: {error.strerror}") from error
+            raise PartReadError(f"{path} cannot be read: {error.strerror}") from error
         if not is_whole or head != _head(path.name, head[8:16], memory):
-            with suppress(OSError):
-                path.unlink()
-            raise FormatError(f"{path} is damaged, and was removed")
+            end = "was removed" if self._remove(path) else "cannot be removed"
+            raise FormatError(f"{path} is damaged, and {end}")
         return True
 
-    def touch(self, name: bytes, parts: Iterable[str], used_ns: int) -> None:
-        """Note when a block was used."""
-        for part in parts:
-            with suppress(OSError):  # it is not there any more
-                os.utime(self.path(name, part), ns=(used_ns, used_ns))
+    def touch(self, name: bytes, part: str, used_ns: int) -> None:
+        """Note when a part was used."""
+        with suppress(OSError):  # it is not there any more
+            os.utime(self.path(name, part), ns=(used_ns, used_ns))
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -140,7 +143,7 @@ class BlockFolder:
         with whole_file(path, private=True) as out:
             out.write(_head(path.name, stamp, data))
             out.write(data.data)
-        self.touch(name, [part], used_ns)
+        self.touch(name, part, used_ns)
         if self._uncounted is not None:
             self._uncounted += _HEAD + data.nbytes
         self.nbytes += _HEAD + data.nbytes
@@ -204,10 +207,16 @@ def make_private(root: Path) -> None:
     """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = S_IMODE(root.stat().st_mode)
+        status = root.stat()
     except OSError as error:
         raise InputError("cache_dir", f": {root} cannot be a folder: {error.strerror}") from error
-    if os.name == "posix" and mode & 0o022:
+    if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        raise InputError(
+            "cache_dir",
+            f": {root} belongs to another user, who could change what models read there: name a "
+            "folder of your own, or one that does not exist",
+        )
+    if os.name == "posix" and S_IMODE(status.st_mode) & 0o022:
         raise InputError(
             "cache_dir",
             f": others can write into {root}, and could change what models read there: name a "

@@ -29,12 +29,13 @@ from cutaway.engine.loop.pinned import copy_parts, fill_blocks, part_bytes
 from cutaway.engine.memory.block_manager import BlockManager, Salt
 from cutaway.engine.memory.store import BlockPart, StoreCounts
 from cutaway.errors import CutawayError, FormatError
-from cutaway.files.block_folder import BlockFolder
+from cutaway.files.block_folder import BlockFolder, PartReadError
 
 _AT_ONCE = 1 << 24  # bytes that are read or copied between two steps
 _MOST_WAITING = 1 << 26  # bytes that wait in memory to be written
 _MANY_NAMES = 100_000
-_COUNTS = ("hit_tokens", "read_bytes", "written_bytes", "missed_bytes", "damaged")
+_MOST_USES = 1 << 16  # parts whose use is to be noted on the disk
+_COUNTS = ("hit_tokens", "read_bytes", "written_bytes", "missed_bytes", "damaged", "unreadable")
 _LOG = getLogger("cutaway.cache")
 
 
@@ -52,17 +53,6 @@ class _Unwritten(NamedTuple):
     @property
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self.parts.values())
-
-
-class _Use(NamedTuple):
-    """The use of a text's blocks.
-
-    outside  how many of the first blocks have windows that were not read
-    """
-
-    names: Sequence[bytes]
-    outside: int
-    used_ns: int
 
 
 @dataclass
@@ -92,7 +82,7 @@ class PrefixStore:
         self._waiting: deque[_Unwritten] = deque()
         self._waiting_bytes = 0
         self._reading: _Reading | None = None
-        self._used: deque[_Use] = deque(maxlen=1000)
+        self._used: dict[tuple[bytes, BlockPart], int] = {}  # when: the oldest first
         self._totals = dict.fromkeys(_COUNTS, 0)  # each is counted by one thread alone
         self._ask: Callable[[], Callable[[Callable[[], Any]], Any] | None] = lambda: None
         self._lock, self._has_work = Lock(), False
@@ -130,8 +120,8 @@ class PrefixStore:
         outside = blocks.num_out_of_window(usable * blocks.block)
         blocks.release(block_ids, outside)
         names = blocks.names(token_ids, salt)
-        self._used.append(_Use(names[:usable], outside, time_ns()))
-        whole = self._longest(blocks, names, blocks.published(token_ids, salt), usable)
+        self._note_use(names[:usable], outside)
+        whole = self._longest(blocks, names, blocks.published_ids(token_ids, salt), usable)
         if whole == usable:
             return None
         outside = blocks.num_out_of_window(whole * blocks.block)
@@ -140,20 +130,22 @@ class PrefixStore:
         return _Reading(token_ids, salt, names[:whole], sizes)
 
     def _longest(
-        self, blocks: BlockManager, names: Sequence[bytes], published: Sequence[int], usable: int
-    ) -> int:
+        self, blocks: BlockManager, names: Sequence[bytes], published_ids: Sequence[int],
+        usable: int,
+    ) -> int:  # fmt: skip
         """Return with how many blocks a text can continue, if what memory lacks is read.
 
-        names      of the text's whole blocks
-        published  the blocks in memory that it begins with
-        usable     how many of these it can continue with already
+        names          of the text's whole blocks
+        published_ids  the blocks in memory that it begins with
+        usable         how many of these it can continue with already
         """
-        has, known = cache(self._folder.has), len(published)
-        longest = known + sum(1 for _ in takewhile(lambda n: has(n, BlockPart.KV), names[known:]))
+        has, num_published = cache(self._folder.has), len(published_ids)
+        further = takewhile(lambda name: has(name, BlockPart.KV), names[num_published:])
+        longest = num_published + sum(1 for _ in further)
         if longest == usable:
             return usable
         windows, states = blocks.windows, blocks.states
-        in_memory = _gaps(not windows or windows.are_stored((i,)) for i in published)
+        in_memory = _gaps(not windows or windows.are_stored((i,)) for i in published_ids)
         on_disk = {
             part: _gaps(n < usable or has(name, part) for n, name in enumerate(names[:longest]))
             for part in (BlockPart.KV, BlockPart.WINDOW)[: 2 if windows else 1]
@@ -162,7 +154,7 @@ class PrefixStore:
             if states and not has(names[whole - 1], BlockPart.STATE):
                 continue
             outside = blocks.num_out_of_window(whole * blocks.block)
-            first = in_memory[min(outside, known)]  # to read
+            first = in_memory[min(outside, num_published)]  # to read
             if states:
                 first = min(first, whole - 1)  # the last block is read again, with its state
             starts = {BlockPart.KV: first, BlockPart.WINDOW: max(first, outside)}
@@ -186,8 +178,8 @@ class PrefixStore:
             now.done = fill_blocks(engine, ids, now.sizes, max_blocks, read, salt=now.salt)
         except _MissingError:  # another process removed it
             return False
-        except FormatError as error:
-            self._totals["damaged"] += 1
+        except (FormatError, PartReadError) as error:
+            self._totals["damaged" if isinstance(error, FormatError) else "unreadable"] += 1
             _LOG.warning("%s: the text is computed instead", error)
             return False
         return before < now.done < len(now.names)
@@ -216,8 +208,26 @@ class PrefixStore:
             block = engine.blocks.block
             self._totals["hit_tokens"] += len(now.read) * block
             outside = engine.blocks.num_out_of_window(len(now.names) * block)
-            self._used.append(_Use(now.names, outside, time_ns()))
+            self._note_use(now.names, outside)
         self._reading = None
+
+    def _note_use(self, names: Sequence[bytes], outside: int) -> None:
+        """Note that a text uses blocks; memory's own uses count, so that what is hot stays.
+
+        Later blocks count as used earlier, so that they are removed before a text is cut.
+
+        outside: how many of the first blocks have windows that are not read
+        """
+        now, last = time_ns(), len(names) - 1
+        with self._lock:
+            for place, name in enumerate(names):
+                first = {BlockPart.KV: 0, BlockPart.WINDOW: outside, BlockPart.STATE: last}
+                for part in (part for part in BlockPart if self._sizes[part]):
+                    if place >= first[part]:
+                        self._used.pop((name, part), None)
+                        self._used[name, part] = now - place * 1000
+            for old in [*self._used][: max(len(self._used) - _MOST_USES, 0)]:
+                del self._used[old]
 
     # -- what is to be written -------------------------------------------------------------------
 
@@ -335,16 +345,10 @@ class PrefixStore:
             present = self._folder.trim()
             if present is not None and len(self._file_names) > 2 * len(present) + _MANY_NAMES:
                 self._file_names = present
-        while self._used:
-            self._touch(self._used.popleft())
-
-    def _touch(self, use: _Use) -> None:
-        """Note a text's use on the disk; memory's own uses count, so that what is hot stays."""
-        for place, name in enumerate(use.names):
-            parts = [BlockPart.KV]
-            parts += [BlockPart.WINDOW] if place >= use.outside else []
-            parts += [BlockPart.STATE] if place == len(use.names) - 1 else []
-            self._folder.touch(name, parts, use.used_ns - place * 1000)
+        with self._lock:
+            used, self._used = self._used, {}
+        for (name, part), used_ns in used.items():
+            self._folder.touch(name, part, used_ns)
 
     def _take_waiting(self) -> list[_Unwritten]:
         """Take all that waits; what comes meanwhile has its room."""

@@ -239,7 +239,7 @@ class SequenceBlocks:
         if not self._is_cached(sequence):
             return 0
         ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
-        return len(self._blocks.published(ids, sequence.request.salt)) * self._blocks.block
+        return len(self._blocks.published_ids(ids, sequence.request.salt)) * self._blocks.block
 
     # -- sliding windows ---------------------------------------------------------------------
 

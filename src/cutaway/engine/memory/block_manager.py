@@ -162,7 +162,7 @@ class BlockManager:
         layers have a state, the last block has one. A caller that needs the logits of the last
         token leaves that token out.
         """
-        ids = self.published(tokens, salt)
+        ids = self.published_ids(tokens, salt)
         length = -1
         while length != len(ids):  # until the chain has both the windows and the state
             length = len(ids)
@@ -172,7 +172,7 @@ class BlockManager:
                 ids = ids[: self.states.usable(ids)]
         return self._hold(ids, self.num_out_of_window(len(ids) * self.block))
 
-    def published(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
+    def published_ids(self, tokens: Sequence[int], salt: Salt | None = None) -> list[int]:
         """Return the published blocks that the tokens begin with, even without window or state.
 
         They are not held.
@@ -190,7 +190,7 @@ class BlockManager:
         self, tokens: Sequence[int], outside: int, salt: Salt | None = None
     ) -> list[int]:
         """Look up the longest chain of blocks that has its windows from block ``outside`` on."""
-        ids = self.published(tokens, salt)
+        ids = self.published_ids(tokens, salt)
         if self.windows:
             ids = ids[: outside + self.windows.count_stored(ids[outside:])]
         return self._hold(ids, outside)

@@ -30,6 +30,7 @@ class StoreCounts(NamedTuple):
     written_bytes  bytes that were written
     missed_bytes   bytes that were lost, because they were to be written faster than the store can
     damaged        blocks that were found damaged, and dropped
+    unreadable     blocks that the disk did not give, such as for an error of it; they stay there
     bytes          all that the store holds, of other processes too, when it was last counted
     oldest_s       seconds since the use of what was not used for the longest time
     """
@@ -39,6 +40,7 @@ class StoreCounts(NamedTuple):
     written_bytes: int = 0
     missed_bytes: int = 0
     damaged: int = 0
+    unreadable: int = 0
     bytes: int = 0
     oldest_s: float = 0.0
 

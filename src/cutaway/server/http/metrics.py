@@ -343,6 +343,7 @@ def store_metrics(counts: StoreCounts) -> Iterator[Metric]:
         ("written_bytes", "Bytes that were written there.", counts.written_bytes),
         ("missed_bytes", "Bytes that came faster than they were written.", counts.missed_bytes),
         ("damaged", "Parts of blocks that were found damaged, and dropped.", counts.damaged),
+        ("unreadable", "Parts of blocks that the disk did not give.", counts.unreadable),
     ):
         yield CounterMetricFamily(f"cutaway_disk_cache_{name}", help, value=total)
     total_help = "All that the folder holds, at the last count and with what was written since."
