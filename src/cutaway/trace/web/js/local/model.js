@@ -16,6 +16,23 @@ import { answerPractice } from "./practice.js";
 
 const CHOICE = "cutaway-device", GPU = "gpu"; // in the browser's storage
 
+/** @returns {boolean} whether the reader chose the GPU; not known where the browser blocks storage, or sandboxes the page */
+function isGpuChosen() {
+  try {
+    return localStorage.getItem(CHOICE) === GPU;
+  } catch {
+    return false;
+  }
+}
+
+/** @param {boolean} isChosen note it for later visits, where the browser lets the page */
+function chooseGpu(isChosen) {
+  try {
+    if (isChosen) localStorage.setItem(CHOICE, GPU);
+    else localStorage.removeItem(CHOICE);
+  } catch { /* the next visit chooses anew */ }
+}
+
 export class LocalModel {
   /**
    * @param {string} address of its folder @param {Files} files in it
@@ -45,7 +62,7 @@ export class LocalModel {
         reject(new ApiError(`the script of the model does not run (${message || "it cannot be fetched"}): export the page again`, 0));
     });
     this.ready.catch(() => {}); // who waits for it is told
-    this.worker.postMessage({ load: address, files, insists: localStorage.getItem(CHOICE) === GPU });
+    this.worker.postMessage({ load: address, files, insists: isGpuChosen() });
   }
 
   /** What the page shows does not wait for the weights; what it asks does. */
@@ -94,12 +111,12 @@ export class LocalModel {
   /** Let the GPU compute that was declined, however long it takes to be ready, now and at later visits. */
   async useGpu() {
     for await (const answer of this.messages({ useGpu: true })) if (answer.done) break;
-    if (this.device?.gpu) localStorage.setItem(CHOICE, GPU);
+    if (this.device?.gpu) chooseGpu(true);
   }
 
   /** Let the processor compute; a later visit chooses anew. */
   async useProcessor() {
-    localStorage.removeItem(CHOICE);
+    chooseGpu(false);
     for await (const answer of this.messages({ useProcessor: true })) if (answer.done) return;
   }
 
