@@ -96,3 +96,28 @@ def test_a_text_goes_on_in_the_core_where_the_gpu_fails(
     told = run_node(JS / "gpu-lost.mjs", toy_folder, tmp_path / "asked.json", str(after))
     expected = toy_alone.generate("The sky is", seed=3, **settings).fingerprint
     assert json.loads(told) == [expected, int(after < 12)]
+
+
+@pytest.mark.parametrize("kv_cache", [True, False])
+def test_texts_beyond_what_a_gpu_was_checked_with_are_the_cores(
+    toy_folder, toy_alone, tmp_path, kv_cache
+):
+    """A text that grows too long goes on in the core, and a short one after it is the GPU's."""
+    settings = {"max_tokens": 6, "temperature": 0.9, "kv_cache": kv_cache, "cache_prompt": False}
+    prompts = ["The sky is", "The sky is wide, " * 8, "The sea is"]
+    counts = [len(toy_alone.tokenizer.encode(prompt)) for prompt in prompts]
+    longest = counts[0] + 2
+    assert counts[1] > longest > counts[2] > longest - 5
+    asked = [
+        {"prompt": prompt, "messages": None, "settings": settings, "seed": "3", "forced": []}
+        for prompt in prompts
+    ]
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    told = json.loads(
+        run_node(JS / "gpu-limit.mjs", toy_folder, tmp_path / "asked.json", str(longest))
+    )
+    ran = [longest if kv_cache else sum(range(count, longest + 1)) for count in counts]
+    expected = [toy_alone.generate(prompt, seed=3, **settings).fingerprint for prompt in prompts]
+    assert [fingerprint for _, fingerprint, _ in told] == expected
+    assert [backend for backend, *_ in told] == ["gpu", "core", "gpu"]
+    assert [count for *_, count in told] == [ran[0], 0, ran[2]]

@@ -47,13 +47,17 @@ export class Loop {
     this.context = context;
     /** @type {(reason: string, isDeclined?: boolean) => Promise<void>} put a reader of the core in the place of the GPU's */
     this.fallBack = () => Promise.reject(new Error("there is nothing else to compute with"));
+    /** @type {() => Promise<Loop>} the core's, for texts that are longer than the reader's */
+    this.onCore = () => Promise.reject(new Error("there is nothing else to compute with"));
   }
 
   /**
-   * Compute what is yet to be computed of a text; where the GPU fails, the core computes it all.
-   * @param {number[]} ids @param {AbortSignal} [signal] @returns {Promise<number>} how many tokens were cached; -1: it was stopped
+   * Compute what is yet to be computed of a text; where the GPU fails, or was not checked for so long a text, the core computes it all.
+   * @param {number[]} ids @param {boolean} forgets whether nothing is kept of steps before @param {AbortSignal} [signal] @returns {Promise<number>} how many tokens were cached; -1: it was stopped
    */
-  async read(ids, signal) {
+  async read(ids, forgets, signal) {
+    if (ids.length > this.reader.longest) return (await this.onCore()).read(ids, forgets, signal);
+    if (forgets) this.reader.cachedIds = [];
     try {
       return await this.reader.read(ids, signal);
     } catch (error) {
@@ -70,6 +74,7 @@ export class Loop {
    */
   async *records(request, signal) {
     const plan = this.plan(request), { ids, params, limit } = plan;
+    if (ids.length > this.reader.longest) return yield* (await this.onCore()).records(request, signal);
     if (!params.cache_prompt) this.reader.cachedIds = [];
     const head = this.head(request, plan), recorded = new Set();
     yield [head, ...this.newTokens([...ids, ...head.tracked_ids, ...head.end_ids], recorded)];
@@ -79,8 +84,7 @@ export class Loop {
     let fingerprint = START, cached = 0;
     while (output.length < limit && match === null) {
       const started = performance.now();
-      if (!params.kv_cache) this.reader.cachedIds = [];
-      const count = await this.read([...ids, ...output], signal);
+      const count = await this.read([...ids, ...output], !params.kv_cache, signal);
       if (count < 0) return;
       if (!output.length) cached = count;
       const ran = performance.now();

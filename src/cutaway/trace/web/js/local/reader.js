@@ -5,8 +5,8 @@
  */
 
 /**
- * @typedef {{run: (tokens: number[], first: number) => void | Promise<void>, hasStates: boolean, rows?: number}} Runner
- * hasStates: a text can only be continued from its last token; rows: the most tokens of a run
+ * @typedef {{run: (tokens: number[], first: number) => void | Promise<void>, hasStates: boolean, rows?: number, longest?: number}} Runner
+ * hasStates: a text can only be continued from its last token; rows: the most tokens of a run; longest: of a text
  */
 
 const CHUNK = 64;  // tokens of a prompt in one run, so that the page can stop between two
@@ -19,6 +19,11 @@ export class Reader {
     /** @type {number[]} the text whose keys and values the runner has */
     this.cachedIds = [];
     this.paused = performance.now();
+  }
+
+  /** The most tokens of a text. */
+  get longest() {
+    return this.runner.longest ?? Infinity;
   }
 
   /**

@@ -55,13 +55,14 @@ async function load(address, { files, weights: size }, insists) {
       throw error;
     }));
   const loop = new Loop(core, new Reader(core), tokenizer, model, {}, plan.context);
+  loop.onCore = onCore;
   const computeOnCore = async () => void ({ reader: loop.reader, computed: loop.computed } = await onCore());
   /** @type {Model} */
   const loaded = { loop, inside: onCore, anatomy, gpu: null, useGpu: async (patience) => {
     const gpu = loaded.gpu ??= await openGpu(folder, model, core, parts, patience);
     if (!gpu) return;
     const run = async (/** @type {number[]} */ tokens, /** @type {number} */ first) => core.receive(await gpu.run(tokens, first));
-    loop.reader = new Reader({ run, hasStates: gpu.hasStates, get rows() { return gpu.rows; } });
+    loop.reader = new Reader({ run, hasStates: gpu.hasStates, get rows() { return gpu.rows; }, get longest() { return gpu.longest; } });
     loop.computed = { backend: "gpu", tier: gpu.tier, threads: 1 };
   } };
   loop.fallBack = async (reason, isDeclined = false) => {

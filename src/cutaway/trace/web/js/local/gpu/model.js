@@ -25,7 +25,7 @@ const COMPILE_SECONDS = 20;
 const PROCESSOR = 1e9; // bytes of weights that a processor reads in a second, at the least, in WebAssembly: a third of a thread of Zen 4
 const FAST = 0.05; // seconds of a token: nobody reads faster
 
-/** A step that cannot be the GPU's: the same text goes on with the core. */
+/** A step that the GPU failed to compute: this text and later ones are the core's. */
 export class GpuError extends Error {}
 
 export class GpuModel {
@@ -157,7 +157,7 @@ export class GpuModel {
   async compare({ tokens, sha256: expected }) {
     const { rows } = this.program;
     let logits = new Float32Array();
-    for (let first = 0; first < tokens.length; first += rows) logits = await this.compute(tokens.slice(first, first + rows), first);
+    for (let first = 0; first < tokens.length; first += rows) logits = await this.run(tokens.slice(first, first + rows), first);
     if ((await sha256(new Uint8Array(logits.buffer))) === expected) return;
     await noteChecked(this.key, 0);
     throw new Error(`it computes other bits than the CPU in a text of ${tokens.length} tokens`);
@@ -178,16 +178,10 @@ export class GpuModel {
   }
 
   /**
-   * Run tokens of the text from position `first` on, at most `rows`.
+   * Run tokens of the text from position `first` on, at most `rows` of a text of at most `longest`.
    * @param {number[]} tokens @param {number} first @returns {Promise<Float32Array<ArrayBuffer>>} the logits after the last one
    */
-  run(tokens, first) {
-    if (first + tokens.length <= this.longest) return this.compute(tokens, first);
-    throw new GpuError(`the GPU ${this.name} was checked with texts of up to ${this.longest} tokens only`);
-  }
-
-  /** @param {number[]} tokens @param {number} first @returns {Promise<Float32Array<ArrayBuffer>>} as `run`, whatever was checked */
-  async compute(tokens, first) {
+  async run(tokens, first) {
     const { program, recording } = this, { step, lists, floats, output: [at, bytes] } = program;
     const numbers = stepNumbers(program, tokens, first, this.angles);
     recording.write(step, 0, new Uint8Array(numbers.step.buffer));
