@@ -14,6 +14,7 @@ from cutaway.engine.speculation.length import (
     FROM_NGRAM,
     LOSS,
     MAX_DRAFT,
+    PROBE_INTERVAL,
     ROW_COST,
     STAKE,
     DraftLength,
@@ -228,3 +229,37 @@ def test_the_passes_of_a_drafter_cost_as_much_as_was_measured(blocks, passes):
         found.learn_step(1, 0.010)
     assert found.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.4 * passes)
     assert found.draft_costs(1, 1, drafter)[0] == 0
+
+
+@given(st.lists(st.sampled_from([1e-4, 0.005, 0.03, 0.5]), max_size=8))
+def test_a_drafter_that_always_drafts_is_compared_with_steps_of_now(first):
+    """Whatever the first steps took, of which slow ones made drafts look free."""
+    found, probes, wanted = StepCosts(), 0, [1, 4, 16] * 250
+    for seconds in first:
+        found.learn_step(1, seconds)
+    for most in wanted:
+        count = 0 if found.probes(1) else most
+        probes += count == 0
+        found.learn_step(1 + count, 0.010 * (1 + 0.05 * count))
+    assert 0 < probes <= len(wanted) / 100
+    of = found.draft_costs(1, 1)
+    assert (of[4], of[16]) == (pytest.approx(0.2), pytest.approx(0.8))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=900))
+def test_probes_are_at_most_one_percent_of_the_steps(steps):
+    """Also where the number of texts changes, or the step of a probe is not measured."""
+    found, probes = StepCosts(), 0
+    for rows, is_measured in steps:
+        probes += found.probes(rows)
+        if is_measured:
+            found.learn_step(rows + 5, 0.01)
+    assert probes <= len(steps) / 100
+
+
+def test_steps_without_drafts_make_probes_needless():
+    found = StepCosts()
+    for _ in range(10):
+        for step in range(PROBE_INTERVAL):
+            assert not found.probes(1)
+            found.learn_step(1 if step == 0 else 5, 0.01)

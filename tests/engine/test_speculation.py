@@ -27,7 +27,9 @@ from cutaway.engine.speculation import (
     REFRESHED,
     JacobiDrafts,
     SuffixAutomaton,
+    length,
 )
+from cutaway.engine.speculation.length import ROW_COST
 from cutaway.sampling import Sampled, SamplingParams
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import VOCAB, MockBackend, noise
@@ -260,3 +262,44 @@ def test_a_step_that_failed_is_computed_again():
     with pytest.raises(OSError, match="told to fail"):
         draft.propose([(sequence, 3)])
     assert draft.propose([(sequence, 3)]) == a_draft().propose([(sequence, 3)])
+
+
+def drafted_tokens(speculator):
+    """Return a list, which grows by the number of tokens of each draft."""
+    counts, propose = [], speculator.propose
+
+    def counting(requests, rows):
+        drafts = propose(requests, rows)
+        counts.extend(map(len, drafts))
+        return drafts
+
+    speculator.propose = counting
+    return counts
+
+
+@pytest.mark.parametrize("speculate", ["ngram", "jacobi"])
+def test_drafts_cost_the_rows_that_run_where_a_grammar_cuts_them(speculate):
+    engine = make_engine(likes("a"))
+    engine.speculator.costs.learn_step = lambda *_: None  # so that costs stay those guessed
+    counts = drafted_tokens(engine.speculator)
+    request = MockRequest(
+        (5, 6), GREEDY, StopParams(max_tokens=40), RunParams(speculate=speculate),
+        constraint=ConstraintParams(regex="([ad]{4}[bc]){6}"),
+    )  # fmt: skip
+    speculation = request.finish(engine).sequence.speculation
+    assert 0 < speculation.proposed < sum(counts)
+    assert speculation.cost == pytest.approx(ROW_COST * speculation.proposed)
+
+
+@pytest.mark.parametrize("speculate", ["ngram", "jacobi", "draft"])
+def test_a_text_that_is_always_drafted_has_a_step_without_drafts_now_and_then(
+    speculate, monkeypatch
+):
+    """No token depends on it."""
+    monkeypatch.setattr(length, "PROBE_INTERVAL", 8)
+    request = MockRequest((5, 6), GREEDY, StopParams(max_tokens=700, ignore_eos=True))
+    engine = make_engine(likes("a"), draft=likes("a"), context=1024)
+    wrote = replace(request, run=RunParams(speculate=speculate)).finish(engine)
+    assert wrote.written == request.finish(make_engine(likes("a"), context=1024)).written
+    lengths = wrote.sequence.speculation.lengths
+    assert 3 < lengths[0] <= 3 + sum(lengths) / 8  # an n-gram has none in the first steps

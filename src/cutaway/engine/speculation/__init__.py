@@ -199,7 +199,7 @@ class DraftState:
     ngram: SuffixAutomaton = field(default_factory=SuffixAutomaton)
     jacobi: JacobiDrafts = field(default_factory=JacobiDrafts)
     match_length: int = 0  # of the context that this step's draft tokens continue
-    cost: float = 0.0  # of this step's draft tokens
+    costs: Items[float] = (0.0,)  # of 0, 1, … draft tokens in this step
 
 
 class Speculator:
@@ -219,6 +219,8 @@ class Speculator:
 
         rows: how many rows the step has without them
         """
+        if self.costs.probes(rows):
+            draft_requests = [(s, 0) for s, _ in draft_requests]
         texts = [s for s, _ in draft_requests if not _is_drafted_by_model(s)]
         models = [(s, n) for s, n in draft_requests if _is_drafted_by_model(s)]
         costs = self.costs.draft_costs(rows, max(len(texts), 1)) if texts else ()
@@ -276,9 +278,10 @@ class Speculator:
         self, sequence: Sequence, drafts: list[int], outcomes: list[Outcome], accepted: int
     ) -> None:
         """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
-        state, proposed = self._state(sequence), len(drafts)
-        sequence.speculation = sequence.speculation.add_step(proposed, accepted, state.cost)
-        state.length.learn(state.match_length, proposed, accepted, state.cost)
+        state, proposed = self._state(sequence), len(drafts)  # a constraint may have cut them
+        cost = state.costs[proposed]
+        sequence.speculation = sequence.speculation.add_step(proposed, accepted, cost)
+        state.length.learn(state.match_length, proposed, accepted, cost)
         if sequence.request.run.speculate == "jacobi":
             first = len(sequence) - accepted - 1  # of the tokens that were drawn
             last = sequence.tokens(max(first - CONTEXT, 0), first)
@@ -317,8 +320,8 @@ class Speculator:
         if longest := max(map(len, drafted)):
             passes = self.draft.passes(longest)
             self.costs.learn_passes(self.draft, passes, perf_counter() - started)
-        for sequence, tokens in zip(sequences, drafted, strict=True):
-            self._state(sequence).cost = costs[len(tokens)]
+        for sequence in sequences:
+            self._state(sequence).costs = costs
         return drafted
 
     def _draft_from_text(self, sequence: Sequence, room: int, costs: Items[float]) -> list[int]:
@@ -329,9 +332,8 @@ class Speculator:
         else:
             state.ngram.extend(sequence.tokens(len(state.ngram), length))
             draft = state.ngram.draft(room)
-        state.match_length = draft.match_length
+        state.match_length, state.costs = draft.match_length, costs
         count = state.length.propose(draft.match_length, len(draft.tokens), costs)
-        state.cost = costs[count]
         return draft.tokens[:count]
 
 

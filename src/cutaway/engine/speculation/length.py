@@ -27,6 +27,9 @@ MEASURABLE_S = 1e-3
 _RECENT = 5  # the median of so many times counts, so that one slow step changes nothing
 _ENOUGH = 3  # times
 _OUTDATED = 32  # steps, after which costs are computed anew
+_EXPIRED = 512  # steps, after which a time no longer counts: the machine may do other work by now
+PROBE_INTERVAL = 128
+"""Steps after which a step without drafts is measured again, what else costs are compared with."""
 
 
 class Drafter(Protocol):
@@ -47,25 +50,56 @@ def median_low(times: Iterable[float]) -> float:
     return ordered[(len(ordered) - 1) // 2]
 
 
+class _Times:
+    """The latest seconds of one kind of work, each with the age in steps at which it was done."""
+
+    def __init__(self) -> None:
+        self._times: deque[tuple[int, float]] = deque(maxlen=_RECENT)
+
+    @property
+    def latest(self) -> int:
+        """The age at the last of them."""
+        return self._times[-1][0]
+
+    def add(self, age: int, seconds: float) -> None:
+        """Note a time."""
+        self._times.append((age, seconds))
+
+    def median(self, now: int) -> float | None:
+        """Return the median of those that have not expired; None where they are too few."""
+        fresh = [seconds for age, seconds in self._times if now - age < _EXPIRED]
+        return median_low(fresh) if len(fresh) >= _ENOUGH else None
+
+
 class StepCosts:
     """What draft tokens cost, in steps without drafts: measured, or guessed until it has been."""
 
     def __init__(self) -> None:
-        self._step_s: dict[int, deque[float]] = {}  # by the number of rows
-        self._pass_s: dict[str, deque[float]] = {}  # by the drafter's name
+        self._step_times: dict[int, _Times] = {}  # by the number of rows
+        self._pass_times: dict[str, _Times] = {}  # by the drafter's name
         self._costs: dict[tuple[int, int, str], tuple[float, ...]] = {}
         self._age = 0
+        self._probed = 0  # the age at the last probe
 
     def learn_step(self, rows: int, seconds: float) -> None:
         """Note the seconds of a step in which sequences only decoded."""
-        self._step_s.setdefault(rows, deque(maxlen=_RECENT)).append(seconds)
         self._age += 1
+        self._step_times.setdefault(rows, _Times()).add(self._age, seconds)
         if self._age % _OUTDATED == 0:
             self._costs.clear()
 
     def learn_passes(self, drafter: Drafter, passes: int, seconds: float) -> None:
         """Note the seconds in which a drafter made some passes."""
-        self._pass_s.setdefault(drafter.name, deque(maxlen=_RECENT)).append(seconds / passes)
+        self._pass_times.setdefault(drafter.name, _Times()).add(self._age, seconds / passes)
+
+    def probes(self, rows: int) -> bool:
+        """Return whether this step should have no drafts, so that its rows alone are measured."""
+        times = self._step_times.get(rows)
+        measured = max(self._probed, times.latest if times else 0)
+        if self._age - measured < PROBE_INTERVAL:
+            return False
+        self._probed = self._age
+        return True
 
     def draft_costs(
         self, rows: int, drafting: int, drafter: Drafter | None = None
@@ -89,8 +123,9 @@ class StepCosts:
 
     def _medians(self) -> dict[int, float]:
         """Return the seconds of steps by their number of rows; {} until they say something."""
-        times = {n: median_low(s) for n, s in self._step_s.items() if len(s) >= _ENOUGH}
-        return times if times and min(times.values()) >= MEASURABLE_S else {}
+        medians = {n: times.median(self._age) for n, times in self._step_times.items()}
+        measured = {n: median for n, median in medians.items() if median is not None}
+        return measured if measured and min(measured.values()) >= MEASURABLE_S else {}
 
     def _seconds(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the seconds of steps; in steps of one row until they have been measured.
@@ -106,9 +141,10 @@ class StepCosts:
         return result
 
     def _seconds_of_pass(self, drafter: Drafter) -> float:
-        times = self._pass_s.get(drafter.name, ())
-        if len(times) >= _ENOUGH and self._medians():
-            return median_low(times)
+        times = self._pass_times.get(drafter.name)
+        median = times.median(self._age) if times else None
+        if median is not None and self._medians():
+            return median
         return drafter.cost * float(self._seconds(np.array([1]))[0])
 
 
