@@ -21,14 +21,13 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from itertools import islice
 from pathlib import Path
 from statistics import median
-from subprocess import PIPE, Popen
+from subprocess import Popen
 from time import perf_counter, sleep
 from typing import Any
 
@@ -161,6 +160,39 @@ READY = """async () => {
 }"""
 
 
+VISIT_SECONDS = 300
+
+
+def wait_until(is_so: Callable[[], object], what: str) -> None:
+    """Wait; end with what is missing where that takes too long."""
+    deadline = perf_counter() + VISIT_SECONDS
+    while not is_so():
+        if perf_counter() > deadline:
+            raise SystemExit(f"after {VISIT_SECONDS} s {what}")
+        sleep(0.1)
+
+
+def debugging_address(log: Path) -> str:
+    """Return where Playwright attaches, once the browser has logged the whole line; ""."""
+    lines = log.read_text(errors="replace").splitlines(keepends=True)
+    told = [line.split()[-1] for line in lines if "DevTools" in line and line.endswith("\n")]
+    return told[0] if told else ""
+
+
+@contextmanager
+def browsing(address: str, profile: Path) -> Iterator[str]:
+    """Open the page in a browser of its own; yield where Playwright attaches."""
+    options = ["--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
+    log = profile / "stderr.log"
+    with log.open("w") as stderr, Popen([find_chromium(), *options, address], stderr=stderr) as run:
+        try:
+            wait_until(lambda: debugging_address(log), "Chromium has not said where to attach")
+            yield debugging_address(log)
+            run.wait(VISIT_SECONDS)
+        finally:
+            run.kill()
+
+
 def memory_of_visits(folder: Path) -> dict[str, float]:
     """The megabytes of the page's process at the first visit and at the second.
 
@@ -171,19 +203,13 @@ def memory_of_visits(folder: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as profile, serving(folder) as server:
         address = f"http://127.0.0.1:{server.server_port}/"
         for visit in ("first visit", "second visit"):
-            options = ["--no-sandbox", "--remote-debugging-port=0", f"--user-data-dir={profile}"]
-            process = Popen([find_chromium(), *options, address], stderr=PIPE, text=True)
-            assert process.stderr is not None
-            [debugging] = islice((line for line in process.stderr if "DevTools" in line), 1)
-            while last not in server.sent:
-                sleep(0.1)
-            with sync_playwright() as playwright:
-                chromium = playwright.chromium.connect_over_cdp(debugging.split()[-1])
+            with browsing(address, Path(profile)) as debugging, sync_playwright() as playwright:
+                wait_until(lambda: last in server.sent, f"the page has not fetched {last}")
+                chromium = playwright.chromium.connect_over_cdp(debugging)
                 [page] = chromium.contexts[0].pages
                 page.evaluate(READY)
                 found[visit] = resident(chromium)
                 chromium.new_browser_cdp_session().send("Browser.close")
-            process.wait()
     return found
 
 
