@@ -62,3 +62,9 @@ def test_a_number_that_is_not_there_is_told_as_it_was_given():
     check_index("--step", 2, range(3))
     with pytest.raises(InputError, match=r"^--pass must be 3 to 5, not 6$"):
         check_index("--pass", 5, range(2, 5))
+
+
+def test_where_there_is_none_no_range_is_told():
+    check_index("--at", None, range(0))
+    with pytest.raises(InputError, match=r"^--at 1: there is none to choose from; leave it out$"):
+        check_index("--at", 0, range(0))

@@ -23,6 +23,10 @@ def count_from_0(number: int, plural: str = "steps") -> int:
 
 def check_index(flag: str, index: int | None, indices: range) -> None:
     """Raise InputError unless the index, which a flag gave as a number from 1, is one of these."""
+    if index is not None and not indices:
+        raise InputError(
+            f"{flag} {count_from_1(index)}: there is none to choose from; leave it out"
+        )
     if index is not None and index not in indices:
         first, last = count_from_1(indices.start), count_from_1(indices.stop - 1)
         raise InputError(f"{flag} must be {first} to {last}, not {count_from_1(index)}")
