@@ -57,7 +57,7 @@ void bind_files(nb::module_& m) {
   nb::class_<FileBytes>(m, "FileBytes", "Bytes of a file, which are read when they are sliced, into new memory.")
       .def(nb::init<int, std::string>(), "file"_a, "name"_a, "All of a file; name: for errors.")
       .def("part", &FileBytes::part, "first"_a, "end"_a, "Some of them, which are not read yet.")
-      .def("expect", [](const FileBytes& b) { b.expect(0, b.size()); },  // with the GIL, which may come back later than this takes
+      .def("expect", [](const FileBytes& b) { b.expect(0, b.size()); },  // keeps the GIL: taking it back can cost more than the call
            "Tell the system that they will be read soon: the disk can begin.")
       .def_prop_ro("nbytes", &FileBytes::size)
       .def("__getitem__", &read_slice, "where"_a, "uint8 (bytes,), read-only. FileChangedError where the file has changed since it was opened.");

@@ -47,7 +47,7 @@ struct Piece {
   int first, rows;
   const FileBytes* file;  // null where they are in memory
   const uint8_t* memory;
-  int unread = 0;  // what was wrong with the file, of which no thread may throw: what it packs then is never used
+  int read_error = 0;  // what was wrong with the file, of which no thread may throw: what it packs then is never used
 };
 
 Piece piece_of(const Arena& arena, nb::handle item) {
@@ -56,23 +56,25 @@ Piece piece_of(const Arena& arena, nb::handle item) {
     const FileBytes& file = nb::cast<const FileBytes&>(source);
     return {*packed, first, arena.rows_of(*packed, file.size(), first), &file, nullptr};
   }
-  const Bytes bytes = nb::cast<Bytes>(source);
+  Bytes bytes;
+  if (!nb::try_cast(source, bytes, false))  // a copy made here would be gone before it is read
+    throw std::invalid_argument("a piece's source must be FileBytes or a contiguous uint8 array");
   return {*packed, first, arena.rows_of(*packed, bytes.size(), first), nullptr, bytes.data()};
 }
 
 // Returns 0, or the errno of a failed write. What each thread reads it packs while it is in the processor's cache.
 int fill_piece(Arena& arena, Pool& pool, Piece& piece) {
   constexpr size_t kAtOnce = 64 << 10;
-  std::atomic<int> unread{0};
+  std::atomic<int> read_error{0};
   const auto in_memory = [&](size_t at, size_t, auto&) { return piece.memory + at; };
   const auto read = [&](size_t at, size_t count, std::vector<uint8_t>& buffer) {
     if (buffer.size() < count) buffer.resize(count);
-    if (const int error = piece.file->try_read(at, buffer.data(), count)) unread = error;
+    if (const int error = piece.file->try_read(at, buffer.data(), count)) read_error = error;
     return buffer.data();
   };
   const RowBytes source = piece.file ? RowBytes{read, kAtOnce} : RowBytes{in_memory};
   const int error = arena.fill(pool, piece.packed, source, piece.first, piece.rows);
-  piece.unread = unread;
+  piece.read_error = read_error;
   return error;
 }
 
@@ -87,7 +89,7 @@ void fill(Arena& arena, Pool& pool, nb::list items) {
       if (!error) error = fill_piece(arena, pool, piece);
   });
   for (const Piece& piece : pieces)
-    if (piece.file) piece.file->check(piece.unread);
+    if (piece.file) piece.file->check(piece.read_error);
   check_written(error);
 }
 

@@ -51,6 +51,19 @@ def test_float_rows_of_any_length(name, cols):
     assert_same_bits(pack(name, raw, 19, cols).decode(0, 19), expected)
 
 
+@pytest.mark.parametrize(
+    "spoil", [lambda raw: np.repeat(raw, 2)[::2], lambda raw: raw.view(np.int8), np.ndarray.tolist]
+)
+def test_a_piece_is_read_where_it_lies_and_never_from_a_copy(spoil):
+    raw = random_file_bytes("Q8_0", 32, 64)
+    arena, pool = _native.Arena(_native.packed_bytes("Q8_0", 32, 64)), _native.Pool(1)
+    packed = arena.reserve("Q8_0", 32, 64)
+    with pytest.raises(ValueError, match="must be FileBytes or a contiguous uint8 array"):
+        arena.fill(pool, [(packed, spoil(raw), 0)])
+    arena.fill(pool, [(packed, raw, 0)])
+    assert_same_bits(packed.decode(0, 32), dequantize(FORMATS["Q8_0"], raw).reshape(32, 64))
+
+
 def test_matrices_share_an_arena():
     names = ["Q4_1", "F32", "Q6_K"]
     arena = _native.Arena(sum(_native.packed_bytes(name, 5, 256) for name in names))
