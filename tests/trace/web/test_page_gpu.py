@@ -191,6 +191,39 @@ def test_the_line_says_what_was_not_checked(gpu_context, hosted, folder):
     context.close()
 
 
+@pytest.mark.slow
+def test_the_gpu_stays_for_short_texts_where_there_was_time_for_those_only(
+    gpu_context, hosted, folder, alone, tmp_path
+):
+    """What a slow GPU is: checked with one text, and not beyond 9 tokens."""
+    shutil.copytree(folder, tmp_path / "slow")
+    [worker] = (tmp_path / "slow/static").rglob("worker.js")
+    text = worker.read_text("utf-8")
+    for before, after in (
+        ("CHECK_SECONDS = 10", "CHECK_SECONDS = 0"),
+        ("this.program.chunk : Infinity", "9 : Infinity"),
+    ):
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    worker.write_text(text, "utf-8")
+    context = gpu_context.browser.new_context()
+    address = urlencode({"kind": "completion", "seed": 3, "settings": json.dumps(HOW)})
+    page = open_ready(context, f"{hosted(tmp_path / 'slow')}#{address}")
+    page.tab.get_by_role("button", name=ANYWAY).click()
+    wait_for_line(page, "your processor goes on with texts of more than 9")
+    tiers = []
+    for prompt in ("ab a", "ab a" * 4, "ab"):  # grows too long, is too long, and grows so again
+        page.write(prompt)
+        run = page.download_run(tmp_path / "run.jsonl")
+        assert run.end.fingerprint == alone.generate(prompt, seed=3, **HOW).fingerprint
+        tiers.append(run.head.tier[:4])
+    assert tiers == ["webg", "wasm", "webg"]
+    wait_for_line(page, "your processor goes on with texts of more than 9")
+    assert page.tab.get_by_role("button", name="Check again").is_visible()
+    page.close()
+    context.close()
+
+
 def test_it_asks_for_no_more_than_every_browser_has_and_says_what_it_takes(page, folder):
     asked, told = page.tab.workers[0].evaluate("() => [self.asked, self.devices]")
     how = asked[0]
