@@ -1,6 +1,7 @@
 """``cache_dir``: what one model has read, later ones continue with the same bits."""
 
 import asyncio
+import atexit
 import os
 import stat
 import threading
@@ -9,6 +10,8 @@ import pytest
 
 from cutaway import LLM, AsyncLLM, InputError
 from cutaway.files.block_folder import clear_folder, stored_files, stored_models
+from cutaway.requests import owner
+from cutaway.requests.prefix_store import PrefixStore
 from support.adapters import adapter_of
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
@@ -152,6 +155,36 @@ def test_a_model_that_is_dropped_or_handed_over_writes_too(tmp_path):
             assert later.generate(text, **RUN).usage.cached_tokens > 100
 
 
+def test_an_event_loops_model_that_is_not_closed_writes_when_python_ends(tmp_path, monkeypatch):
+    path, folder = llama(tmp_path / "tiny.gguf"), tmp_path / "cache"
+    monkeypatch.setattr(PrefixStore, "rest", lambda _: None)  # nothing is written before
+
+    async def run():
+        llm = AsyncLLM(load(path, folder), **RUN)
+        await llm.generate(TEXT)
+        return llm
+
+    llm = asyncio.run(run())
+    assert list(stored_files(folder)) == []
+    llm.engine._exit()
+    with load(path, folder) as later:
+        assert later.generate(TEXT, **RUN).usage.cached_tokens > 100
+
+
+def test_models_that_are_not_closed_write_by_one_function_at_the_end(tmp_path, monkeypatch):
+    path, folder = llama(tmp_path / "tiny.gguf"), tmp_path / "cache"
+    monkeypatch.setattr(PrefixStore, "rest", lambda _: None)
+    loads = [load(path, folder)]
+    before = atexit._ncallbacks()
+    loads += [load(path, folder) for _ in range(3)]
+    assert atexit._ncallbacks() == before
+    loads[2].generate(TEXT, **RUN)
+    owner._flush_at_exit()
+    assert loads[3].generate(TEXT, **RUN).usage.cached_tokens > 100
+    for llm in loads:
+        llm.close()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="others' rights are POSIX's")
 def test_the_folder_is_its_owners_alone(tmp_path):
     path, folder = llama(tmp_path / "tiny.gguf"), tmp_path / "new" / "cache"
@@ -167,8 +200,8 @@ def test_the_folder_is_its_owners_alone(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="owners are POSIX's")
 def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
-    owner = tmp_path.stat().st_uid
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    user = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     with pytest.raises(InputError, match="belongs to another user"):
         LLM("no such model", cache_dir=tmp_path)
 

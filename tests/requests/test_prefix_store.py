@@ -330,3 +330,34 @@ def test_the_uses_that_wait_to_be_noted_are_bounded(tmp_path, monkeypatch):
         MockRequest(text).run_on(engine)
     names = [name for text in texts for name in engine.blocks.names(text)[:9]]
     assert [name for name, _ in engine.store._used] == names[-12:]
+
+
+def test_a_flush_writes_the_newest_first_and_no_more_than_the_folder_holds(
+    tmp_path, caplog, monkeypatch
+):
+    engine = make_stored(tmp_path, 128)  # bytes of eight blocks
+    monkeypatch.setattr(engine.store, "rest", lambda: None)
+    texts = [tuple(b"abcd" + b"%c" % letter * 16) for letter in b"xyz"]
+    for text in texts:
+        MockRequest(text, stops=StopParams(max_tokens=1)).run_on(engine)
+    wanted = engine.blocks.names(texts[2]) + engine.blocks.names(texts[1])[1:]
+    names, write = [], engine.store._folder.write
+    engine.store._folder.write = lambda name, *args: (names.append(name), write(name, *args))
+    engine.store.flush()
+    assert names == wanted[:8]
+    [record] = caplog.records
+    assert "of the prompt cache were not written" in record.getMessage()
+
+
+def test_a_flush_ends_at_its_deadline_and_says_so(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("cutaway.requests.prefix_store._FLUSH_S", 0)
+    engine = make_stored(tmp_path)
+    MockRequest(tuple(b"ab" * 20)).run_on(engine)
+    engine.store.flush()
+    assert [*stored_files(tmp_path)] == []
+    [record] = caplog.records
+    assert "for at most 0 s" in record.getMessage()
+    monkeypatch.undo()
+    engine.store.flush()
+    assert len([*stored_files(tmp_path)]) >= 10
+    assert len(caplog.records) == 1

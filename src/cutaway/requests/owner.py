@@ -5,13 +5,14 @@ itself, on its own thread, from the sequence's outbox. ``Runner`` is the owner f
 owner for event loops is in ``api/async_llm.py``.
 """
 
+import atexit
 import os
 from _thread import RLock
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 from typing import TypeVar
 from weakref import WeakSet, ref
@@ -251,6 +252,7 @@ class Runner(EngineOwner):
         _RUNNERS.add(self)
         if engine.store:
             engine.store.serve(self.call)
+            _register_flush()
 
     @property
     def engine(self) -> Engine:
@@ -313,6 +315,11 @@ class Runner(EngineOwner):
             if engine.store:
                 engine.store.flush()
 
+    def flush_at_exit(self) -> None:
+        """Write what the prefix cache's store lacks, unless the engine has another owner."""
+        if (engine := self._engine) is not None and engine.store:
+            engine.store.flush_at_exit()
+
     # -- between two steps -------------------------------------------------------------------
 
     def _call_between_steps(self, function: Callable[[], T]) -> T:
@@ -361,6 +368,17 @@ class Runner(EngineOwner):
 
 
 _RUNNERS: "WeakSet[Runner]" = WeakSet()
+
+
+@cache
+def _register_flush() -> None:
+    """Register the function below for the end of Python, once for all models."""
+    atexit.register(_flush_at_exit)
+
+
+def _flush_at_exit() -> None:
+    for runner in list(_RUNNERS):
+        runner.flush_at_exit()
 
 
 def _reset_after_fork() -> None:

@@ -7,22 +7,23 @@ Whatever goes wrong with the disk costs time and no text: a line in the log, and
 computed.
 """
 
-import atexit
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
-from itertools import takewhile
+from itertools import chain, takewhile
 from logging import getLogger
+from math import inf
 from threading import Lock, Thread
-from time import time_ns
-from typing import Any, NamedTuple
+from time import monotonic, time_ns
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakMethod, ref
 
 import numpy as np
 
+from cutaway.base.progress import megabytes
 from cutaway.compute.backends import Bytes
 from cutaway.engine import Engine
 from cutaway.engine.loop.pinned import copy_parts, fill_blocks, part_bytes
@@ -33,10 +34,12 @@ from cutaway.files.block_folder import BlockFolder, PartReadError
 
 _AT_ONCE = 1 << 24  # bytes that are read or copied between two steps
 _MOST_WAITING = 1 << 26  # bytes that wait in memory to be written
+_FLUSH_S = 10  # a flush takes no longer
 _MANY_NAMES = 100_000
 _MOST_USES = 1 << 16  # parts whose use is to be noted on the disk
 _COUNTS = ("hit_tokens", "read_bytes", "written_bytes", "missed_bytes", "damaged", "unreadable")
 _LOG = getLogger("cutaway.cache")
+T = TypeVar("T")
 
 
 class _Unwritten(NamedTuple):
@@ -89,7 +92,7 @@ class PrefixStore:
         self._thread: Thread | None = None
         self._owner: Any = None  # while the thread writes, so that a dropped model is written too
         self._is_full = False
-        atexit.register(_flush_at_exit, ref(self))
+        self._deadline, self._most_written = inf, inf  # of a flush
 
     def name_of(self, parent: bytes, salt: str, token_ids: Sequence[int]) -> bytes:
         """See ``BlockStore``."""
@@ -268,7 +271,7 @@ class PrefixStore:
             yield BlockPart.STATE
 
     def _take_unwritten(self) -> list[_Unwritten]:
-        """Copy a few blocks that are not written, if the engine is idle; call between steps."""
+        """Copy a few blocks that are not written, the newest first, if the engine is idle."""
         engine, batch, nbytes = self._engine(), list[_Unwritten](), 0
         if engine is None or not engine.is_idle:
             return []
@@ -279,6 +282,13 @@ class PrefixStore:
             if nbytes >= _AT_ONCE:
                 break
         return batch
+
+    def _count_unwritten(self) -> int:
+        """Return the bytes in memory that the folder is not known to have."""
+        if (engine := self._engine()) is None:
+            return 0
+        parts = (self._lacks(engine, block_id) for block_id, _ in engine.blocks.nodes())
+        return sum(self._sizes[part] for part in chain.from_iterable(parts))
 
     # -- writing: on a thread that ends when nothing is left to write ----------------------------
 
@@ -313,7 +323,7 @@ class PrefixStore:
         """Write until there is nothing to write."""
         try:
             while self._take_work():
-                self._write_rest(self._ask_owner)
+                self._write_rest(lambda: self._ask_owner(self._take_unwritten) or [])
         except BaseException:
             self._thread = self._owner = None  # the next work has another thread
             raise
@@ -326,12 +336,12 @@ class PrefixStore:
                 self._thread = self._owner = None
         return has_work
 
-    def _ask_owner(self) -> list[_Unwritten]:
+    def _ask_owner(self, function: Callable[[], T]) -> T | None:
         call = self._ask()
         try:
-            return call(self._take_unwritten) if call else []
+            return call(function) if call else None
         except CutawayError:  # the owner is closed, or has given the engine to another
-            return []
+            return None
 
     def _write_rest(self, take: Callable[[], list[_Unwritten]]) -> None:
         """Write what waits, then what ``take`` returns, until it returns nothing.
@@ -339,9 +349,10 @@ class PrefixStore:
         What was removed to make room is not written again, however full the folder is.
         """
         now = time_ns()
-        while blocks := self._take_waiting() or take():
-            if not all(self._write(block, now) for block in blocks):
-                return
+        while not self._must_end and (blocks := self._take_waiting() or take()):
+            for block in blocks:
+                if self._must_end or not self._write(block, now):
+                    return
             present = self._folder.trim()
             if present is not None and len(self._file_names) > 2 * len(present) + _MANY_NAMES:
                 self._file_names = present
@@ -350,12 +361,20 @@ class PrefixStore:
         for (name, part), used_ns in used.items():
             self._folder.touch(name, part, used_ns)
 
+    @property
+    def _must_end(self) -> bool:
+        """Whether a flush has taken its time, or has written as much as the folder holds."""
+        is_late = monotonic() >= self._deadline
+        return is_late or self._totals["written_bytes"] >= self._most_written
+
     def _take_waiting(self) -> list[_Unwritten]:
-        """Take all that waits; what comes meanwhile has its room."""
+        """Take the first block that waits, if any."""
         with self._lock:
-            batch, self._waiting_bytes = [*self._waiting], 0
-            self._waiting.clear()
-        return batch
+            if not self._waiting:
+                return []
+            block = self._waiting.popleft()
+            self._waiting_bytes -= block.nbytes
+        return [block]
 
     def _write(self, block: _Unwritten, now: int) -> bool:
         """Write a block's parts; return False if the disk takes nothing more.
@@ -372,7 +391,9 @@ class PrefixStore:
                 if not self._is_full:
                     _LOG.warning("the prompt cache writes nothing for now: %s", error)
                 self._is_full = True
-                self._take_waiting()  # and drops it
+                with self._lock:
+                    self._waiting_bytes = 0
+                    self._waiting.clear()
                 return False
             self._file_names.add(self._folder.path(block.name, part).name)
         self._is_full = False
@@ -380,16 +401,29 @@ class PrefixStore:
 
     def flush(self) -> None:
         """See ``BlockStore``."""
-        if self._in_child:
-            return
-        self._join()
-        self._write_rest(self._take_unwritten)
+        self._flush(lambda function: function())
 
     def flush_at_exit(self) -> None:
-        """Write what the owner still gives, when Python ends before the model was closed."""
-        if not self._in_child:
+        """See ``BlockStore``."""
+        self._flush(self._ask_owner)
+
+    def _flush(self, ask: Callable[[Callable[[], Any]], Any]) -> None:
+        """Write for a few seconds; ask: calls a function between two steps, or returns None."""
+        if self._in_child:
+            return
+        self._deadline = monotonic() + _FLUSH_S
+        self._most_written = self._totals["written_bytes"] + self._folder.size
+        try:
             self._join()
-            self._write_rest(self._ask_owner)
+            self._write_rest(lambda: ask(self._take_unwritten) or [])
+            left = self._waiting_bytes + (ask(self._count_unwritten) or 0)
+        finally:
+            self._deadline, self._most_written = inf, inf
+        if left and not self._is_full:
+            _LOG.warning(
+                "%s of the prompt cache were not written: at its end a model writes no more than "
+                "the folder's size, and for at most %d s", megabytes(left), _FLUSH_S,
+            )  # fmt: skip
 
     def _join(self) -> None:
         with self._lock:
@@ -417,8 +451,3 @@ def _gaps(is_there: Iterable[bool]) -> list[int]:
 
 class _MissingError(Exception):
     """The folder does not have a block that it had."""
-
-
-def _flush_at_exit(store: "ref[PrefixStore]") -> None:
-    if (living := store()) is not None:
-        living.flush_at_exit()

@@ -285,6 +285,8 @@ class AsyncEngine:
         """Close the engine when the interpreter ends, if nobody has."""
         self._close(abort=True)
         self._join()
+        if self.engine.store:
+            self.engine.store.flush()
 
     def _join(self) -> None:
         self._thread.join()

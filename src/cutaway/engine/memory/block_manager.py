@@ -204,8 +204,14 @@ class BlockManager:
         return names
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
-        """Yield each published block and its node, a parent before its children."""
-        yield from sorted(self._nodes.items(), key=lambda pair: pair[1].number)
+        """Yield each published block and its node: newest texts first, a parent before children."""
+        newest = Counter[int]()  # by a node's number: the last one of a text that begins with it
+        for node in sorted(self._nodes.values(), key=lambda node: -node.number):
+            newest[node.number] = max(newest[node.number], node.number)
+            newest[node.key[0]] = max(newest[node.key[0]], newest[node.number])
+        yield from sorted(
+            self._nodes.items(), key=lambda pair: (-newest[pair[1].number], pair[1].number)
+        )
 
     def node(self, block_id: int) -> Node | None:
         """Return a published block's node; None for another block."""

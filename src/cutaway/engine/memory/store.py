@@ -78,7 +78,14 @@ class BlockStore(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write all that is not written yet. Nobody else may use the engine meanwhile."""
+        """Write what is not written yet, the newest first, for a few seconds.
+
+        Nobody else may use the engine meanwhile.
+        """
+        ...
+
+    def flush_at_exit(self) -> None:
+        """Do as ``flush`` does, when Python ends and the engine's owner was not closed."""
         ...
 
     def counts(self) -> StoreCounts:
