@@ -11,9 +11,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
-from itertools import chain, takewhile
+from itertools import chain
 from logging import getLogger
 from math import inf
 from threading import Lock, Thread
@@ -27,10 +26,11 @@ from cutaway.base.progress import megabytes
 from cutaway.compute.backends import Bytes
 from cutaway.engine import Engine
 from cutaway.engine.loop.pinned import copy_parts, fill_blocks, part_bytes
-from cutaway.engine.memory.block_manager import BlockManager, Salt
+from cutaway.engine.memory.block_manager import Salt
 from cutaway.engine.memory.store import BlockPart, StoreCounts
 from cutaway.errors import CutawayError, FormatError
 from cutaway.files.block_folder import BlockFolder, PartReadError
+from cutaway.requests.prefix_search import longest_stored
 
 _AT_ONCE = 1 << 24  # bytes that are read or copied between two steps
 _MOST_WAITING = 1 << 26  # bytes that wait in memory to be written
@@ -124,46 +124,14 @@ class PrefixStore:
         blocks.release(block_ids, outside)
         names = blocks.names(token_ids, salt)
         self._note_use(names[:usable], outside)
-        whole = self._longest(blocks, names, blocks.published_ids(token_ids, salt), usable)
+        published_ids = blocks.published_ids(token_ids, salt)
+        whole = longest_stored(blocks, self._folder.has, names, published_ids, usable)
         if whole == usable:
             return None
         outside = blocks.num_out_of_window(whole * blocks.block)
         kv, window = self._sizes[BlockPart.KV], self._sizes[BlockPart.WINDOW]
         sizes = [kv if place < outside else kv + window for place in range(whole)]
         return _Reading(token_ids, salt, names[:whole], sizes)
-
-    def _longest(
-        self, blocks: BlockManager, names: Sequence[bytes], published_ids: Sequence[int],
-        usable: int,
-    ) -> int:  # fmt: skip
-        """Return with how many blocks a text can continue, if what memory lacks is read.
-
-        names          of the text's whole blocks
-        published_ids  the blocks in memory that it begins with
-        usable         how many of these it can continue with already
-        """
-        has, num_published = cache(self._folder.has), len(published_ids)
-        further = takewhile(lambda name: has(name, BlockPart.KV), names[num_published:])
-        longest = num_published + sum(1 for _ in further)
-        if longest == usable:
-            return usable
-        windows, states = blocks.windows, blocks.states
-        in_memory = _gaps(not windows or windows.are_stored((i,)) for i in published_ids)
-        on_disk = {
-            part: _gaps(n < usable or has(name, part) for n, name in enumerate(names[:longest]))
-            for part in (BlockPart.KV, BlockPart.WINDOW)[: 2 if windows else 1]
-        }
-        for whole in range(longest, usable, -1):
-            if states and not has(names[whole - 1], BlockPart.STATE):
-                continue
-            outside = blocks.num_out_of_window(whole * blocks.block)
-            first = in_memory[min(outside, num_published)]  # to read
-            if states:
-                first = min(first, whole - 1)  # the last block is read again, with its state
-            starts = {BlockPart.KV: first, BlockPart.WINDOW: max(first, outside)}
-            if all(gaps[min(starts[part], whole)] >= whole for part, gaps in on_disk.items()):
-                return whole
-        return usable
 
     def _read_some(self, now: _Reading) -> bool:
         """Read a few blocks; return whether there are more."""
@@ -438,15 +406,6 @@ class PrefixStore:
         folder = self._folder
         age = (time_ns() - folder.oldest_ns) / 1e9 if folder.oldest_ns else 0.0
         return StoreCounts(**self._totals, bytes=folder.nbytes, oldest_s=age)
-
-
-def _gaps(is_there: Iterable[bool]) -> list[int]:
-    """Return for each place the first one from there on that is missing; so for the end, too."""
-    places = [*is_there]
-    gaps = [len(places)]
-    for place in reversed(range(len(places))):
-        gaps.append(gaps[-1] if places[place] else place)
-    return gaps[::-1]
 
 
 class _MissingError(Exception):
