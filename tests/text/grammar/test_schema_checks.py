@@ -359,6 +359,29 @@ def test_digits_that_may_become_a_number_within_bounds(text, bounds):
     assert may_be_within(text, None, None)
 
 
+@pytest.mark.parametrize("schema", [
+    {"type": "integer", "minimum": 2**64}, {"type": "integer", "maximum": -(2**64)},
+    {"type": "integer", "minimum": 2**53 + 1}, {"type": "integer", "multipleOf": 2**40},
+    {"type": "number", "multipleOf": 0.07},
+])  # fmt: skip
+def test_a_number_of_thousands_of_digits_is_judged(schema):
+    """Python's int() takes 4,300 digits at most."""
+    grammar, digits = Grammar("json_schema", json.dumps(schema)), "7" * 5000
+    for text in (digits, f"-{digits}", f"{digits}.0", f"{digits}.07"):
+        expected = Judge({"": schema}).takes("", text.encode()) and not (
+            "." in text and schema["type"] == "integer"
+        )
+        assert accepts(text, grammar).whole is expected
+
+
+def test_digits_of_a_number_of_any_length_may_go_on():
+    digits = "7" * 5000
+    assert may_be_within(digits, 2**64, None) and may_be_within(f"-{digits}", None, 2**64)
+    assert not may_be_within(digits, None, 2**64) and not may_be_within(f"-{digits}", 0, 2**64)
+    assert may_be_multiple(f"{digits}.", Decimal("0.07"))
+    assert not may_be_multiple(f"{digits}.1", Decimal(7))
+
+
 @given(bounds=st.tuples(_LARGE, _LARGE), off=st.integers(-2, 2), excluded=st.booleans())
 def test_integers_keep_to_large_bounds_exactly(bounds, off, excluded):
     least, limit = min(bounds), max(bounds)

@@ -116,8 +116,12 @@ def may_be_within(text: str, least: Any, limit: Any) -> bool:
         return digits == "" or "." in digits
     if digits != text:
         least, limit = (None if n is None else -n for n in (limit, least))
+    if limit is None:
+        return least is None or least <= 0 or digits != "0"
+    if len(digits) > max(Decimal(limit).adjusted(), 0) + 1:
+        return False  # int() would refuse thousands of digits
     start, more = int(digits), 0
-    while limit is None or start * 10**more <= limit:
+    while start * 10**more <= limit:
         end = (start + 1) * 10**more - 1
         if least is None or end >= least:
             return True
@@ -140,12 +144,18 @@ def is_multiple(value: Any, of: Any) -> bool:
         return True
     if exponent < of_exponent:
         return False
-    rest, step = 0, int(of_digits)
+    step = int(of_digits)
+    shift: int = pow(10, exponent - of_exponent, step)
+    return _remainder(digits, step) * shift % step == 0
+
+
+def _remainder(digits: str, step: int) -> int:
+    """Return the remainder of a number of any length, which int() would refuse."""
+    rest = 0
     for i in range(0, len(digits), _DIGITS_AT_ONCE):
         part = digits[i : i + _DIGITS_AT_ONCE]
         rest = (rest * 10 ** len(part) + int(part)) % step
-    shift: int = pow(10, exponent - of_exponent, step)
-    return rest * shift % step == 0
+    return rest
 
 
 def may_be_multiple(text: str, of: Any) -> bool:
@@ -158,9 +168,9 @@ def may_be_multiple(text: str, of: Any) -> bool:
     if decimals[places:].strip("0"):
         return False
     missing = max(places - len(decimals), 0)
-    start = int(whole + decimals[:places]) * 10**missing
     size = int(step) * 10 ** max(exponent, 0)
-    return bool((start + 10**missing - 1) // size * size >= start)
+    below_multiple = -_remainder(whole + decimals[:places], size) * 10**missing % size
+    return bool(below_multiple < 10**missing)
 
 
 def _split_scale(value: Any) -> tuple[str, int]:
