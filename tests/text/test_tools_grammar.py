@@ -101,6 +101,17 @@ def test_a_tool_of_an_empty_schema_takes_any_object() -> None:
     assert not can_write(form, form.write([("anything", "[]", "")]))
 
 
+@pytest.mark.parametrize("name", ["qwen2.5", "qwen3-coder"])
+def test_a_grammar_of_tools_is_of_limited_length(name: str) -> None:
+    """Each list without repetitions is written out: 326 of five values."""
+    lists = {"type": "array", "items": {"enum": [*"abcde"]}, "uniqueItems": True}
+    properties = {f"p{i}": lists for i in range(4)}
+    tools = [Tool(f"f{i}", "", {"properties": properties}) for i in range(500)]
+    assert grammar(dialect(name), tools[:10], AUTO)
+    with pytest.raises(InputError, match=r"^the grammar of the calls takes more than 8,000,000"):
+        grammar(dialect(name), tools, AUTO)
+
+
 def test_no_tool_is_an_error() -> None:
     with pytest.raises(InputError, match="allows no tool"):
         grammar(dialect("qwen2.5"), TOOLS, ToolChoice("none"))

@@ -154,3 +154,32 @@ def test_random_schemas_allow_no_more_values(count):
             assert valid or not taken, (schema, value)
             same, fewer = same + (taken is valid), fewer + (valid and not taken)
     assert fewer < same / 10  # keys of an object have an order
+
+
+def _nest(depth: int) -> Any:
+    schema: Any = {"type": "string"}
+    for i in range(depth):
+        schema = {"if": schema, "then": {"minLength": i}, "else": {"type": "null"}}
+    return schema
+
+
+def _names_within_names(depth: int) -> Any:
+    schema: Any = {}
+    for _ in range(depth):
+        schema = {"propertyNames": {"enum": [*"abcdefgh"]}, "additionalProperties": schema}
+    return schema
+
+
+@pytest.mark.parametrize("nested", [_nest, _names_within_names])
+@pytest.mark.parametrize("depth", [12, 60])
+def test_nested_keywords_do_not_multiply_a_schemas_length(nested, depth):
+    """Each condition is written twice, and each rule of any name once for each of the names."""
+    written = json.dumps(rewrite(nested(depth)))
+    assert len(written) < 500_000
+    assert json.dumps(rewrite(nested(2))) != json.dumps(nested(2))
+    assert ("if" if nested is _nest else "propertyNames") in written
+
+
+def test_the_parts_of_a_schema_share_what_may_be_written():
+    many = {"anyOf": [_nest(8)] * 200}
+    assert len(json.dumps(rewrite(many))) < len(json.dumps(many)) + 500_000

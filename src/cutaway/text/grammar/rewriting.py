@@ -6,7 +6,9 @@ orders of a few different items. What has no equivalent, or too large a one, sta
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import combinations, islice, permutations
+from math import inf
 from typing import Any
 
 from cutaway.text.grammar.json_values import TYPES, alike, string_fits
@@ -16,6 +18,9 @@ _ALTERNATIVES = 64
 """The most alternatives that one keyword becomes."""
 _LISTS = 400
 """The most lists that may be written for a list of different values."""
+_MOST_WRITTEN = 100_000
+"""The most characters that the rewriting of one schema adds: nested conditions, written twice each,
+would double it with each level."""
 _ALL_TYPES = ("object", "array", "string", "number", "boolean", "null")
 _NO_RULES = frozenset({
     "title", "description", "default", "examples", "$comment", "$schema", "$id", "deprecated",
@@ -29,16 +34,49 @@ class _NoEquivalentError(Exception):
 
 def rewrite(schema: Any) -> Any:
     """Return a schema that allows the same values, with fewer keywords that llguidance lacks."""
-    if not isinstance(schema, dict):
+    return _Rewriting().rewrite(schema)
+
+
+class _Rewriting:
+    """The rewriting of one schema, with the number of characters that it may still add."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_WRITTEN
+
+    def rewrite(self, schema: Any) -> Any:
+        if not isinstance(schema, dict):
+            return schema
+        copy = map_subschemas(schema, self.rewrite)
+        for name, write in _WRITERS.items():
+            if name in copy:
+                with suppress(_NoEquivalentError):
+                    copy = self._accept(write(copy), copy)
+        return copy
+
+    def _accept(self, schema: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a schema; _NoEquivalentError if it is too much longer than the one before."""
+        length = _length(before)
+        growth = _length(schema, length + self._left) - length
+        if growth > self._left:
+            raise _NoEquivalentError
+        self._left -= max(growth, 0)
         return schema
-    copy = map_subschemas(schema, rewrite)
-    for name, write in _WRITERS.items():
-        if name in copy:
-            try:
-                copy = write(copy)
-            except _NoEquivalentError:
-                continue
-    return copy
+
+
+def _length(value: Any, limit: float = inf) -> int:
+    """Return the characters of a JSON value without its signs; count no further than ``limit``."""
+    length, rest = 0, [value]
+    while rest and length <= limit:
+        value = rest.pop()
+        length += 1
+        if isinstance(value, str):
+            length += len(value)
+        elif isinstance(value, dict):
+            length += sum(map(len, value))
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value
+    return length
 
 
 def _drop(schema: Mapping[str, Any], *names: str, also: Sequence[Any] = ()) -> dict[str, Any]:

@@ -47,6 +47,28 @@ _OF_LISTS = ("prefixItems", "uniqueItems", "contains", "minContains", "maxContai
 Literal = Callable[[str], str]  # text -> an expression of strings, and control tokens by id
 
 
+_LONGEST = 8_000_000
+
+
+class _Rules(list[str]):
+    """The rules of a request's or a tool's calls, of limited length.
+
+    The tools are at most a megabyte, but rules may be longer than the schemas that they keep to.
+    """
+
+    _length = 0
+
+    def append(self, rule: str) -> None:
+        """Add a rule; InputError if all are too long."""
+        self._length += len(rule)
+        if self._length > _LONGEST:
+            raise InputError(
+                f"the grammar of the calls takes more than {_LONGEST:,} characters; offer fewer "
+                "tools, or smaller schemas"
+            )
+        super().append(rule)
+
+
 class ArgumentRules:
     """Makes the rules of one tool's arguments.
 
@@ -63,7 +85,7 @@ class ArgumentRules:
         plain: Callable[[str], tuple[str, str]],
     ) -> None:
         self._form, self._prefix, self._literal, self._plain = form, prefix, literal, plain
-        self.lines: list[str] = []
+        self.lines = _Rules()
         self._root: Mapping[str, Any] = {}
         self._nested_rules: dict[str, str] = {}  # a schema of nested values -> its rule
 
@@ -278,13 +300,13 @@ def grammar(
     if not allowed:
         raise InputError("tool_choice", " allows no tool; give tools, or generate without")
     required = choice.mode == "required"
-    rules = _Rules(
+    rules = _Calls(
         dialect, allowed, parallel and dialect.allows_several and not choice.is_named, required
     )
     return "\n".join(["%llguidance {}", *rules.start(), *rules.lines, ""])
 
 
-class _Rules:
+class _Calls:
     """Collects the rules of calls; methods return expressions that refer to the rules."""
 
     def __init__(
@@ -292,13 +314,14 @@ class _Rules:
     ) -> None:
         self._dialect, self._several, self._required = dialect, several, required
         self._marked = set[int]()  # indices of tools whose calls are captured
-        self.lines = ["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/", "NUMBER: /[0-9]{1,4}/"]
+        self.lines = _Rules(["ANY: /(?s:.*)/", "ID: /[a-zA-Z0-9]{9}/", "NUMBER: /[0-9]{1,4}/"])
         self._tools = list(enumerate(tools))
         for index, tool in self._tools:
             if dialect.form is None or tool.format == RAW:
                 self.lines.append(arguments(index, tool))
             else:
-                self.lines += self._parameters(dialect.form, index, tool)
+                for rule in self._parameters(dialect.form, index, tool):
+                    self.lines.append(rule)
 
     def start(self) -> list[str]:
         """Return the rules that tell where calls may begin."""

@@ -81,7 +81,7 @@ class Tool:
             properties = schema.get("properties")
             if not isinstance(properties, dict):
                 return schema
-            return {**schema, "properties": {name: rewrite(v) for name, v in properties.items()}}
+            return {**schema, **rewrite({"properties": properties})}
         text = {"type": "string"}
         if self.format == "regex":
             text["pattern"] = f"^(?:{self.definition})$"
