@@ -90,6 +90,10 @@ class TooLongError(InputError):
     """A prompt leaves no room for an answer in the model's context."""
 
 
+class CompileLimitError(InputError):
+    """Compiling a client's grammar takes more time, memory or trials than it may."""
+
+
 class FormatError(InputError):
     """A file is truncated, corrupt, hostile or of an unsupported kind."""
 

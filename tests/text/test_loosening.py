@@ -7,14 +7,21 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from cutaway.errors import InputError
+from cutaway.errors import CompileLimitError, InputError, Name
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import check_compiles
 from cutaway.text.grammar.llguidance_source import source_of
-from cutaway.text.tools import Dialect, Tool, ToolChoice, grammar
-from cutaway.text.tools.loosening import Loosened, loosen
+from cutaway.text.tools import Dialect, Tool, ToolChoice, enforced, grammar, loosening
+from cutaway.text.tools.dialect import DEFAULT_DIALECT
+from cutaway.text.tools.enforced import EnforcedTools
+from cutaway.text.tools.loosening import Loosened, Trials
+from cutaway.text.tools.loosening import loosen as loosen_within
 from support.chat_templates import FORMS, NAMES, dialect
 from support.mcp_tools import TOOLS
+
+
+def loosen(schema: Any, enforce: Any, trials: Trials | None = None) -> Loosened:
+    return loosen_within(schema, enforce, trials or Trials(1))
 
 
 def refusing(*keywords: str):
@@ -68,6 +75,65 @@ def test_a_keyword_goes_with_what_it_would_be_stricter_without() -> None:
     assert {place for place, _ in left.left_out} == {
         "patternProperties.^a", "properties.x.prefixItems", "if",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("most", "words"), [("_MOST_TRIALS", "too many"), ("_LONGEST_S", "more than 0 s")]
+)
+def test_what_takes_too_long_is_an_error_and_never_looser(
+    monkeypatch: pytest.MonkeyPatch, most: str, words: str
+) -> None:
+    monkeypatch.setattr(loosening, most, 0)
+    trials = Trials(1)
+    with pytest.raises(CompileLimitError, match=words):
+        loosen({"minLength": 1, "pattern": "a"}, refusing("pattern"), trials)
+
+
+def test_what_cannot_be_tried_is_not_left_out() -> None:
+    def enforce(schema: Any) -> None:
+        raise CompileLimitError("grammar", ": compiling it takes more than 3 s")
+
+    with pytest.raises(CompileLimitError, match="3 s"):
+        loosen({"pattern": "a"}, enforce)
+
+
+def _offer(*tools: Tool) -> EnforcedTools:
+    names = [Name("tools", i, "parameters") for i in range(len(tools))]
+    return EnforcedTools(tools, names, DEFAULT_DIALECT, source_of)
+
+
+def _lists(i: int) -> Tool:
+    inner = {f"p{i}_{j}": {"type": "array", "uniqueItems": True} for j in range(3)}
+    return Tool(f"f{i}", "", {"type": "object", "properties": inner})
+
+
+def test_the_tools_of_a_request_share_their_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enforced, "_CACHE", enforced._Cache())
+    monkeypatch.setattr(loosening, "_MOST_TRIALS", 20)
+    tools = [_lists(i) for i in range(20)]
+    _offer(*tools[:1]).loosen(tools[:1], ready=False)
+    offer = _offer(*tools)
+    with pytest.raises(InputError, match=r"^tools\[[1-9]\]\.parameters of f[1-9]: .* fewer tools$"):
+        offer.loosen(tools, ready=False)
+
+
+def test_tools_that_are_all_enforced_need_one_trial_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enforced, "_CACHE", enforced._Cache())
+    monkeypatch.setattr(loosening, "_MOST_TRIALS", 0)
+    tools = [Tool(f"f{i}", "", {"type": "object"}) for i in range(5)]
+    _offer(*tools).loosen(tools, ready=False)
+
+
+def test_the_kept_schemas_are_of_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enforced, "_MOST_CACHED", 1000)
+    cache, form = enforced._Cache(), DEFAULT_DIALECT
+    tools = [Tool(f"f{i}", "", {"description": str(i) * 300}) for i in range(5)]
+    for tool in (*tools, tools[-1]):
+        cache.put(form, tool, Loosened(tool.schema()))
+    kept = [cache.find(form, tool) is not None for tool in tools]
+    assert kept == [False, False, False, True, True]
+    cache.put(form, tools[0], Loosened({"description": "x" * 2000}))
+    assert cache.find(form, tools[0]) is None
 
 
 _NAMES = ("uniqueItems", "pattern", "items", "prefixItems", "required", "type", "enum", "anyOf",

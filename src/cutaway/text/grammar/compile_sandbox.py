@@ -13,7 +13,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from threading import Lock, Thread, Timer, stack_size
 
 from cutaway.base import child, system
-from cutaway.errors import CutawayError, InputError, QueueFullError
+from cutaway.errors import CompileLimitError, CutawayError, InputError, QueueFullError
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.llguidance_source import limits, reason, source_of
 
@@ -34,14 +34,17 @@ class CompileSandbox:
         self._process: Popen[str] | None = None
 
     def source_of(self, grammar: Grammar) -> str:
-        """Return a grammar's source for llguidance; InputError if it cannot be compiled."""
+        """Return a grammar's source for llguidance; InputError if it cannot be compiled.
+
+        CompileLimitError if compiling takes too much time or memory.
+        """
         with self._lock:
             if self._process is None:
                 self._process = _start()
             answer = _ask(self._process, json.dumps(asdict(grammar)))
             if not answer:
                 self._end()
-                raise InputError(
+                raise CompileLimitError(
                     grammar.kind,
                     f": compiling it takes more than {CPU_S} s of processor time, "
                     "1 GB or the stack; make it smaller or flatter",

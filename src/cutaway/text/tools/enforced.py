@@ -5,23 +5,25 @@ A schema of which a grammar cannot be made is loosened, part by part, unless its
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from threading import Lock
+from typing import Any
 
-from cutaway.errors import InputError, Name
+from cutaway.errors import CompileLimitError, InputError, Name
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import Read, UncompiledError, check_compiles
 from cutaway.text.grammar.schemas import check_keywords
 from cutaway.text.tools.dialect import Dialect
 from cutaway.text.tools.grammar import grammar
-from cutaway.text.tools.loosening import Loosened, loosen
+from cutaway.text.tools.loosening import Loosened, Trials, loosen
 from cutaway.text.tools.tool import Tool, ToolChoice
 
 _MOST_PLACES = 8
 """Places of a schema that a note names."""
-_MOST_CACHED = 1024
+_MOST_CACHED = 4 << 20
+"""Characters of the schemas that are kept, as JSON."""
 
 
 class _Cache:
@@ -29,17 +31,21 @@ class _Cache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._last: OrderedDict[str, Loosened] = OrderedDict()
+        self._last: OrderedDict[str, tuple[Loosened, int]] = OrderedDict()
+        self._size = 0
 
     def find(self, dialect: Dialect, tool: Tool) -> Loosened | None:
         with self._lock:
-            return self._last.get(_key(dialect, tool)) if self._last else None
+            return self._last.get(_key(dialect, tool), (None, 0))[0] if self._last else None
 
     def put(self, dialect: Dialect, tool: Tool, loosened: Loosened) -> None:
+        key = _key(dialect, tool)
+        size = len(key) + len(json.dumps([loosened.schema, loosened.left_out]))
         with self._lock:
-            self._last[_key(dialect, tool)] = loosened
-            while len(self._last) > _MOST_CACHED:
-                self._last.popitem(last=False)
+            self._size += size - self._last.pop(key, (None, 0))[1]
+            self._last[key] = loosened, size
+            while self._size > _MOST_CACHED:
+                self._size -= self._last.popitem(last=False)[1][1]
 
 
 _CACHE = _Cache()
@@ -87,22 +93,30 @@ class EnforcedTools:
     def loosen(self, allowed: Sequence[Tool], *, ready: bool) -> bool:
         """Loosen each schema that cannot be enforced; return whether there is a new one.
 
-        InputError for a strict tool, and for a custom tool's own grammar.
+        InputError for a strict tool, for a custom tool's own grammar, and for schemas that take too
+        many trials, or too long.
 
         allowed: the tools that may be called; others need no grammar
         ready: compile nothing; UncompiledError if something must be compiled
         """
-        before = self._loosened
+        before, names = self._loosened, {tool.name for tool in allowed}
+        trials = Trials(len(names))
         self._loosened = [
-            self._loosen(i, tool, ready) if tool in allowed else None
+            self._loosen(i, tool, None if ready else trials) if tool.name in names else None
             for i, tool in enumerate(self._tools)
         ]
         return self._loosened != before
 
-    def _loosen(self, i: int, tool: Tool, ready: bool) -> Loosened | None:
-        """Return a tool's schema without what cannot be enforced; None for a custom tool."""
+    def _loosen(self, i: int, tool: Tool, trials: Trials | None) -> Loosened | None:
+        """Return a tool's schema without what cannot be enforced; None for a custom tool.
+
+        trials: None to compile nothing
+        """
         if tool.format is not None:
+            if trials is None:
+                raise UncompiledError
             try:
+                trials.count()
                 self._check_call(tool)
             except InputError as error:
                 raise InputError(
@@ -110,11 +124,9 @@ class EnforcedTools:
                 ) from None
             return None
         if (loosened := self._find(tool)) is None:
-            if ready:
+            if trials is None:
                 raise UncompiledError
-            loosened = loosen(
-                tool.schema(), lambda schema: self._check_call(replace(tool, parameters=schema))
-            )
+            loosened = self._search(i, tool, trials)
             _CACHE.put(self._dialect, tool, loosened)
         if loosened.left_out and tool.strict:
             place, reason = loosened.left_out[0]
@@ -124,6 +136,15 @@ class EnforcedTools:
                 "leave it out, or leave out strict",
             )
         return loosened
+
+    def _search(self, i: int, tool: Tool, trials: Trials) -> Loosened:
+        def enforce(schema: Mapping[str, Any]) -> None:
+            self._check_call(replace(tool, parameters=schema))
+
+        try:
+            return loosen(tool.schema(), enforce, trials)
+        except CompileLimitError as error:
+            raise InputError(self._fields[i], f" of {tool.name}", error.reason) from None
 
     def _find(self, tool: Tool) -> Loosened | None:
         return None if tool.format is not None else _CACHE.find(self._dialect, tool)

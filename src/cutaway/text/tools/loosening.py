@@ -1,7 +1,8 @@
 """Leave out of a tool's schema what no grammar can enforce, and nothing else.
 
 A part of a schema is a keyword, or a name under ``properties`` and the like. Knows which keywords
-hold schemas. Whether a schema can be enforced is the caller's to say.
+hold schemas. Whether a schema can be enforced is the caller's to say. What is left out follows from
+the schema alone: a search that takes too long is an error, never a looser schema.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,15 +10,15 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from cutaway.errors import InputError
+from cutaway.errors import CompileLimitError, InputError
 
 Path = tuple[str | int, ...]
 Enforce = Callable[[Mapping[str, Any]], None]
-"""Raises InputError, with the reason, for a schema that cannot be enforced."""
+"""Raises InputError, with the reason, for a schema that cannot be enforced; CompileLimitError for
+one that would take too long to compile."""
 
-_MOST_TRIALS, _LONGEST_S = 200, 5.0
-"""Schemas that are tried for one tool, and the time for that. What is untried then is left out."""
-_TOO_MANY = ": the schema has too many parts that cannot be enforced"
+_MOST_TRIALS, _LONGEST_S = 2000, 30.0
+"""Schemas that are tried for one request, beside the whole one of each tool, and the time."""
 
 _MAPS = ("$defs", "definitions", "properties", "patternProperties")
 _LISTS = ("prefixItems", "allOf", "anyOf")
@@ -41,9 +42,35 @@ class Loosened:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-def loosen(schema: Mapping[str, Any], enforce: Enforce) -> Loosened:
-    """Return a schema without the parts that keep it from being enforced."""
-    search = _Search(schema, enforce)
+class Trials:
+    """The schemas that may still be tried for one request's tools."""
+
+    def __init__(self, tools: int) -> None:
+        self._left, self._end = tools + _MOST_TRIALS, perf_counter() + _LONGEST_S
+
+    def count(self) -> None:
+        """Count one more; CompileLimitError if there are too many, or they take too long."""
+        self._left -= 1
+        if self._left < 0:
+            raise CompileLimitError(
+                "tools",
+                ": with the tools before it, it has too many parts that cannot be enforced; leave "
+                "them out, or offer fewer tools",
+            )
+        if perf_counter() > self._end:
+            raise CompileLimitError(
+                "tools",
+                ": finding the parts of the tools' schemas that cannot be enforced takes more than "
+                f"{_LONGEST_S:g} s; leave such parts out, or offer fewer tools",
+            )
+
+
+def loosen(schema: Mapping[str, Any], enforce: Enforce, trials: Trials) -> Loosened:
+    """Return a schema without the parts that keep it from being enforced.
+
+    CompileLimitError if that takes too many trials, or too long.
+    """
+    search = _Search(schema, enforce, trials)
     search.add(search.parts)
     return Loosened(search.schema(search.enforced), tuple(search.left_out))
 
@@ -51,9 +78,8 @@ def loosen(schema: Mapping[str, Any], enforce: Enforce) -> Loosened:
 class _Search:
     """The parts that can be enforced together, added by halves to those before."""
 
-    def __init__(self, schema: Mapping[str, Any], enforce: Enforce) -> None:
-        self._whole, self._enforce = schema, enforce
-        self._trials, self._start = 0, perf_counter()
+    def __init__(self, schema: Mapping[str, Any], enforce: Enforce, trials: Trials) -> None:
+        self._whole, self._enforce, self._trials = schema, enforce, trials
         self._needs = dict(_parts(schema, (), frozenset()))
         self.parts = sorted(self._needs, key=_phase)
         self.enforced = frozenset[Path]()
@@ -76,11 +102,11 @@ class _Search:
 
     def _reason(self, parts: frozenset[Path]) -> str | None:
         """Return why these parts cannot be enforced together; None if they can."""
-        self._trials += 1
-        if self._trials > _MOST_TRIALS or perf_counter() - self._start > _LONGEST_S:
-            return _TOO_MANY
+        self._trials.count()
         try:
             self._enforce(self.schema(parts))
+        except CompileLimitError:
+            raise
         except InputError as error:
             return error.reason
         return None
