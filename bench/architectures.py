@@ -87,7 +87,8 @@ def main() -> None:
     sys.path.insert(0, str(TESTS))
     plain = import_module("support.random_models")
     canvas = import_module("support.diffusion_models")
-    made = dict.fromkeys(plain.ROWS, plain) | dict.fromkeys(canvas.DIFFUSION, canvas)
+    predicting = {**plain.FAMILIES, **plain.FORMULAS, **plain.ENCODERS}  # tokens, not vectors
+    made = dict.fromkeys(predicting, plain) | dict.fromkeys(canvas.DIFFUSION, canvas)
     rows = [measured(made[name], name) for name in args.only or made]
     publish(markdown(rows), rows, args.write, "architectures")
 
