@@ -124,7 +124,7 @@ class Comparison:
         except PeerError as error:
             if column.kind == "cutaway":
                 raise
-            self.left_out.append(f"{column.title} ({error})")
+            self.left_out.append(f"{column.title} ({str(error).splitlines()[0]})")
             self.columns.remove(column)
             for _, worker in [pair for pair in self.running if pair[0] is column]:
                 worker.close()
