@@ -185,7 +185,7 @@ def written(llm: LLM, args: Namespace) -> dict[str, Any]:
 def _fresh(compiler: GrammarCompiler) -> GrammarCompiler:
     """Make a compiler with the same tables, and without cached grammars."""
     fresh = GrammarCompiler(compiler._words)
-    fresh.__dict__["tokenizer"] = compiler.tokenizer
+    fresh.__dict__ |= {"tokenizer": compiler.tokenizer, "_quoted": compiler._quoted}
     return fresh
 
 
