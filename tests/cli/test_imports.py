@@ -46,17 +46,22 @@ STARTS = [
 ]
 
 
+def modules_after(code):
+    """The modules that a process has imported after it has run the code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(); print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return {*done.stdout.splitlines()[-1].split()}
+
+
 @pytest.mark.parametrize("start", STARTS)
 def test_a_start_imports_no_more_than_it_needs(start):
     allowed = ALLOWED.get(start, _TRACE if start.startswith("trace ") else _NUMPY)
     code = start
     if not start.startswith("import "):
         code = f"from cutaway.cli.main import main; main({[*start.split(), '-h']!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    loaded = {*done.stdout.splitlines()[-1].split()}
+    loaded = modules_after(code)
     assert loaded & HEAVY <= allowed, f"{start} imports {', '.join(loaded & HEAVY - allowed)}"
     if "tempfile" not in allowed:
         assert "cutaway.trace" not in loaded
@@ -79,11 +84,7 @@ MOST_MODULES = 140
 def test_a_text_imports_no_more_than_it_needs(tiny_path):
     arguments = ["generate", "-m", str(tiny_path), "--max-tokens", "1", "-q", "ab"]
     code = f"from cutaway.cli.main import main; assert main({arguments!r}) == 0"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {code}; print(); print(*sys.modules)"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    loaded = {*done.stdout.splitlines()[-1].split()}
+    loaded = modules_after(code)
     assert loaded & HEAVY <= {"numpy", "tokenizers"}
     assert not loaded & SELDOM
     own = [name for name in loaded if name.partition(".")[0] == "cutaway"]

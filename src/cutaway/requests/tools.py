@@ -80,9 +80,8 @@ class ToolUse:
         self.variables = self._settings.variables
         self._thinking = self._usual = self._usual_thinking()
         self._is_plain = False  # whether a grammar allows no thought
-        self._opening_message: Mapping[str, Any] | None = (
-            None  # the message that the answer continues
-        )
+        # The message that the answer continues.
+        self._opening_message: Mapping[str, Any] | None = None
         self._dialect: Dialect | None = None
         self._enforced: EnforcedTools | None = None
         self.grammar: Compiled | None = None
@@ -94,9 +93,8 @@ class ToolUse:
                     "tools", ": this model has no chat template, which has to offer them"
                 )
             dialect = model.template.dialect(model.tokenizer)
-            empty_thought = (
-                self._thinking.empty if self._thinking else ""
-            )  # some write one in each call
+            # Some families write an empty thought in each call.
+            empty_thought = self._thinking.empty if self._thinking else ""
             self._dialect = replace(dialect, begin=dialect.begin.removeprefix(empty_thought))
             in_channels = isinstance(self._usual, Harmony)  # where arguments are JSON, too
             self._enforced = EnforcedTools(

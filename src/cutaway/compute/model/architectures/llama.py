@@ -276,9 +276,13 @@ def olmo2(g: Graph, c: ModelConfig) -> Tensor:
 
 def exaone4(g: Graph, c: ModelConfig) -> Tensor:
     """Build EXAONE 4 (2025, arXiv 2507.11407). If some layers have windows, only these rotate."""
+    return norms_behind(g, c, windows_rotate(c), norms="head")
+
+
+def windows_rotate(c: ModelConfig) -> list[Rope | None]:
+    """Return the rope of each layer where only windows rotate; without windows all layers do."""
     is_local = any(c.windows)
-    ropes = [c.rope if window or not is_local else None for window in c.windows]
-    return norms_behind(g, c, ropes, norms="head")
+    return [c.rope if window or not is_local else None for window in c.windows]
 
 
 def norms_behind(g: Graph, c: ModelConfig, ropes: Sequence[Rope | None], *, norms: str) -> Tensor:

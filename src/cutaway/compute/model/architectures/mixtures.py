@@ -15,6 +15,7 @@ from cutaway.compute.model.architectures.llama import (
     llama_layer,
     norms_behind,
     qwen3,
+    windows_rotate,
 )
 from cutaway.compute.model.architectures.parts import attention, embedding, feed_forward, head
 from cutaway.compute.model.config import Architecture, ModelConfig
@@ -82,9 +83,7 @@ def mellum(g: Graph, c: ModelConfig) -> Tensor:
 
 def exaone_moe(g: Graph, c: ModelConfig) -> Tensor:
     """Build K-EXAONE (LG 2026, arXiv 2601.01739): where layers have windows, only these rotate."""
-    is_local = any(c.windows)
-    ropes = [c.rope if window or not is_local else None for window in c.windows]
-    return llama(g, c, LayerWiring(norms="head"), ropes=ropes)
+    return llama(g, c, LayerWiring(norms="head"), ropes=windows_rotate(c))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

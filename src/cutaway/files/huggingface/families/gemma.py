@@ -58,9 +58,7 @@ def gemma2(config: JsonObject) -> dict[str, Any]:
 def vaultgemma(config: JsonObject) -> dict[str, Any]:
     """Return the keys of caps on scores and logits, where there are such, and of windows."""
     caps = ("attn_logit_softcapping", "final_logit_softcapping")
-    layers = config.size("num_hidden_layers")
-    kinds = config.get("layer_types") or [FULL if i % 2 else SLIDING for i in range(layers)]
-    windows = keys.flagged_windows(config.with_defaults({}, {"layer_types": kinds}))
+    windows = keys.flagged_windows(config, lambda layer: FULL if layer % 2 else SLIDING)
     return _windows(config) | windows | {
         key: config.positive(key) for key in caps if config.get(key) is not None
     }  # fmt: skip

@@ -41,7 +41,7 @@ def granite_swash(config: JsonObject) -> dict[str, Any]:
     layers = config.size("num_hidden_layers")
     bases = config.get("layer_rope_theta") or [settings_of(config).positive("rope_theta")] * layers
     config = config.with_defaults({}, {"layer_rope_theta": bases})
-    return granite(config) | flagged_windows(config, full=0) | {
+    return granite(config) | flagged_windows(config, first_of_four) | {
         "rope.layer_freq_base": np.array(config.numbers("layer_rope_theta", layers), np.float32),
     }  # fmt: skip
 
@@ -89,14 +89,25 @@ def local_base(config: JsonObject, old_name: str) -> float:
     return rope.positive("rope_theta")
 
 
-def flagged_windows(config: JsonObject, *, full: int = 3) -> dict[str, Any]:
+def last_of_four(layer: int) -> str:
+    """Return a layer's kind where the last of every four layers sees the whole text."""
+    return SLIDING if (layer + 1) % 4 else FULL
+
+
+def first_of_four(layer: int) -> str:
+    """Return a layer's kind where the first of every four layers sees the whole text."""
+    return SLIDING if layer % 4 else FULL
+
+
+def flagged_windows(
+    config: JsonObject, usual: Callable[[int], str] = last_of_four
+) -> dict[str, Any]:
     """Return the window's length, and for each layer whether the layer has the window.
 
-    Unless config.json says otherwise, every fourth layer sees the whole text.
-    full: which of the first four layers is the first to do so
+    usual: a layer's kind by its number, unless config.json says otherwise
     """
     layers = config.size("num_hidden_layers")
-    kinds = config.get("layer_types") or [FULL if i % 4 == full else SLIDING for i in range(layers)]
+    kinds = config.get("layer_types") or [usual(layer) for layer in range(layers)]
     _check_kinds(config, kinds, layers)
     flags = np.array([kind == SLIDING for kind in kinds])
     return window(config) | {"attention.sliding_window_pattern": flags}

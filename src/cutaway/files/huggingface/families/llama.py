@@ -116,7 +116,7 @@ def cohere2(config: JsonObject) -> dict[str, Any]:
     Three of four layers have the window, and only these layers are rotated.
     """
     config.must_be("sliding_window_pattern", 4)
-    keys.check_layers(config, lambda layer: keys.SLIDING if (layer + 1) % 4 else keys.FULL)
+    keys.check_layers(config, keys.last_of_four)
     return cohere(config) | keys.window(config)
 
 
@@ -129,7 +129,7 @@ def olmo(config: JsonObject) -> dict[str, Any]:
 
 def cwm(config: JsonObject) -> dict[str, Any]:
     """Return the keys of windows, which three of four layers have."""
-    return keys.flagged_windows(config, full=0)
+    return keys.flagged_windows(config, keys.first_of_four)
 
 
 def hyperclovax(config: JsonObject) -> dict[str, Any]:

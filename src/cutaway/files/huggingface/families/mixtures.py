@@ -141,10 +141,7 @@ def minimax_m2(config: JsonObject) -> dict[str, Any]:
 def mellum(config: JsonObject) -> dict[str, Any]:
     """Return the keys of experts, and of windows, whose layers have a rotary base of their own."""
     config.must_be("mlp_layer_types", ["sparse"] * config.size("num_hidden_layers"))
-    layers = config.size("num_hidden_layers")
-    kinds = config.get("layer_types") or [keys.FULL] * layers
-    config = config.with_defaults({}, {"layer_types": kinds})
-    return keys.flagged_windows(config) | {
+    return keys.flagged_windows(config, lambda _: keys.FULL) | {
         **experts(config, "num_experts"),
         "rope.freq_base_swa": keys.local_base(config, "rope_local_base_freq"),
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
