@@ -7,6 +7,7 @@ from cutaway import LLM, InputError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine.speculation import DraftLength
 from support.adapters import adapter_of
+from support.drafter_formulas import norm_rows, rotate_heads
 from support.random_dflash import (
     HEADS,
     HIDDEN,
@@ -79,35 +80,22 @@ def good(tmp_path_factory):
 # -- what they compute -----------------------------------------------------------------------------
 
 
-def normed(x, weight):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight
-
-
-def rotated(x, positions):
-    """(n, heads, SIZE): the two of a pair half a head apart."""
-    half = SIZE // 2
-    angle = positions[:, None, None] / 5000.0 ** (np.arange(half) / half)
-    a, b = x[..., :half], x[..., half:]
-    turned = (a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle))
-    return np.concatenate(turned, axis=-1)
-
-
 def by_definition(w, embedded, streams, head, *, window=0, causal=False):
     """The logits of a block's rows, (block, VOCAB); streams: those of the text before the block."""
-    context = normed(streams @ w["fc.weight"].T, w["hidden_norm.weight"])
+    context = norm_rows(streams @ w["fc.weight"].T, w["hidden_norm.weight"])
     x, n, positions = embedded, len(streams), np.arange(len(streams) + len(embedded))
     distance = positions[n:, None] - positions
     unseen = (distance < 0) & causal
     unseen |= (distance >= window) & bool(window)
     for p in (f"layers.{i}." for i in range(LAYERS)):
-        h = normed(x, w[f"{p}input_layernorm.weight"])
+        h = norm_rows(x, w[f"{p}input_layernorm.weight"])
         both = np.concatenate([context, h])
         q, k, v = (
             (rows @ w[f"{p}self_attn.{role}_proj.weight"].T).reshape(len(rows), -1, SIZE)
             for role, rows in (("q", h), ("k", both), ("v", both))
         )
-        q = rotated(normed(q, w[f"{p}self_attn.q_norm.weight"]), positions[n:])
-        k = rotated(normed(k, w[f"{p}self_attn.k_norm.weight"]), positions)
+        q = rotate_heads(norm_rows(q, w[f"{p}self_attn.q_norm.weight"]), positions[n:])
+        k = rotate_heads(norm_rows(k, w[f"{p}self_attn.k_norm.weight"]), positions)
         k, v = (np.repeat(each, HEADS // KV_HEADS, axis=1) for each in (k, v))
         scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(SIZE)
         scores[:, unseen] = -np.inf
@@ -115,10 +103,10 @@ def by_definition(w, embedded, streams, head, *, window=0, causal=False):
         shares /= shares.sum(-1, keepdims=True)
         a = np.einsum("hij,jhd->ihd", shares, v).reshape(len(x), -1)
         x = x + a @ w[f"{p}self_attn.o_proj.weight"].T
-        h = normed(x, w[f"{p}post_attention_layernorm.weight"])
+        h = norm_rows(x, w[f"{p}post_attention_layernorm.weight"])
         gate, up = (h @ w[f"{p}mlp.{name}_proj.weight"].T for name in ("gate", "up"))
         x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"{p}mlp.down_proj.weight"].T
-    return normed(x, w["norm.weight"]) @ head.T
+    return norm_rows(x, w["norm.weight"]) @ head.T
 
 
 LOCAL = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 5}

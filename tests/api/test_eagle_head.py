@@ -6,6 +6,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.compute.backends import Batch
 from cutaway.compute.model.anatomy import Anatomy
+from support.drafter_formulas import norm_rows, rotate_heads
 from support.random_eagle import HEADS, KV_HEADS, SIZE, eagle_tensors, write_eagle
 from support.random_llama import VOCAB, write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
@@ -60,30 +61,17 @@ def good(tmp_path_factory):
 # -- what it computes ------------------------------------------------------------------------------
 
 
-def normed(x, weight):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * weight
-
-
-def rotated(x, positions):
-    """(n, heads, SIZE): the two of a pair half a head apart."""
-    half = SIZE // 2
-    angle = positions[:, None, None] / 5000.0 ** (np.arange(half) / half)
-    a, b = x[..., :half], x[..., half:]
-    turned = (a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle))
-    return np.concatenate(turned, axis=-1)
-
-
 def by_definition(w, embedded, hidden, normed_first):
     """Its own hidden states and logits of rows whose hidden states fc has made, or it itself."""
     layer = "midlayer."
-    read = normed(hidden, w[f"{layer}hidden_norm.weight"])
-    both = [normed(embedded, w[f"{layer}input_layernorm.weight"]), read]
+    read = norm_rows(hidden, w[f"{layer}hidden_norm.weight"])
+    both = [norm_rows(embedded, w[f"{layer}input_layernorm.weight"]), read]
     h, n = np.concatenate(both, axis=1), len(hidden)
     q, k, v = (
         (h @ w[f"{layer}self_attn.{one}_proj.weight"].T).reshape(n, heads, SIZE)
         for one, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))
     )
-    q, k = (rotated(each, np.arange(n)) for each in (q, k))
+    q, k = (rotate_heads(each, np.arange(n)) for each in (q, k))
     k, v = (np.repeat(each, HEADS // KV_HEADS, axis=1) for each in (k, v))
     scores = np.einsum("ihd,jhd->hij", q, k) / np.sqrt(SIZE)
     scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
@@ -91,10 +79,10 @@ def by_definition(w, embedded, hidden, normed_first):
     shares /= shares.sum(-1, keepdims=True)
     a = np.einsum("hij,jhd->ihd", shares, v).reshape(n, -1) @ w[f"{layer}self_attn.o_proj.weight"].T
     x = (read if normed_first else hidden) + a
-    h = normed(x, w[f"{layer}post_attention_layernorm.weight"])
+    h = norm_rows(x, w[f"{layer}post_attention_layernorm.weight"])
     gate, up = (h @ w[f"{layer}mlp.{one}_proj.weight"].T for one in ("gate", "up"))
     x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"{layer}mlp.down_proj.weight"].T
-    return x, normed(x, w["norm.weight"]) @ w["lm_head.weight"].T
+    return x, norm_rows(x, w["norm.weight"]) @ w["lm_head.weight"].T
 
 
 @pytest.mark.parametrize(("backend", "most"), [("reference", 1e-4), ("cpu", 0.02)])
