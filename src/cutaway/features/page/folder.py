@@ -144,11 +144,7 @@ def _write_all(
     about = page_about(
         model.name, model.identity.weights, context, model.config.attention, defaults
     )
-    practice = sample_sheets()
-    if run:
-        llm = run()
-        for exercises in (partial(run_sheets, llm), partial(ways_sheet, llm)):
-            practice |= _if_any(exercises, "the page has fewer exercises", missing) or {}
+    practice = _practice(run, missing)
     _write(folder / "practice.json", practice)
     lacks = [name for name, row in page_settings().items() if row is None]
     local = {"inside": inside is not None, "practice": [*practice], "lacks": lacks}
@@ -158,6 +154,16 @@ def _write_all(
         (folder / core.name).write_bytes(core.read_bytes())
     _write_page(out)
     return missing
+
+
+def _practice(run: Callable[[], LLM] | None, missing: list[str]) -> dict[str, Any]:
+    """Return the exercises by name; those of a run only if the model can write one."""
+    sheets: dict[str, Any] = sample_sheets()
+    if run:
+        llm = run()
+        for exercises in (partial(run_sheets, llm), partial(ways_sheet, llm)):
+            sheets |= _if_any(exercises, "the page has fewer exercises", missing) or {}
+    return sheets
 
 
 def _gpu_alone(size: int, *, has_gpu: bool) -> str:
