@@ -11,10 +11,10 @@ from cutaway.engine.memory.block_manager import Salt
 
 
 class BlockPart(StrEnum):
-    """What a KV block keeps of its text; a text continues where it finds all that it reads.
+    """A part of a KV block. A text is continued where all the parts that it reads are found.
 
     WINDOW is what layers with a sliding window keep, STATE the recurrent state after the last
-    token, and KV all else. They come and go each for itself.
+    token, and KV all else. Each is stored and dropped by itself.
     """
 
     KV = "kv"
@@ -28,11 +28,11 @@ class StoreCounts(NamedTuple):
     hit_tokens     tokens that were not computed because the store had them
     read_bytes     bytes of these tokens' blocks
     written_bytes  bytes that were written
-    missed_bytes   bytes that were lost, because they were to be written faster than the store can
+    missed_bytes   bytes that were dropped, because the store could not write them fast enough
     damaged        blocks that were found damaged, and dropped
-    unreadable     blocks that the disk did not give, such as for an error of it; they stay there
+    unreadable     blocks that could not be read, for example after a disk error; they stay stored
     bytes          all that the store holds, of other processes too, when it was last counted
-    oldest_s       seconds since the use of what was not used for the longest time
+    oldest_s       seconds since the least recently used block was used
     """
 
     hit_tokens: int = 0
@@ -63,7 +63,7 @@ class BlockStore(Protocol):
         ...
 
     def save(self, block_id: int) -> None:
-        """Copy what is to be kept of a published block before it loses it; never wait for a disk.
+        """Copy a published block before its memory is reused; never wait for a disk.
 
         A block loses all its parts when another text takes it, or its window or state alone.
         """
