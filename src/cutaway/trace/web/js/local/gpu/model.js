@@ -22,7 +22,7 @@ import { launches, stepNumbers } from "./step.js";
  */
 
 const COMPILE_SECONDS = 20;
-const PROCESSOR = 1e9; // bytes of weights that a processor reads in a second, at the least, in WebAssembly: a third of a thread of Zen 4
+const PROCESSOR = 1e9; // bytes of weights that WebAssembly reads in a second: a low guess, so that only a GPU that is clearly slower is declined
 const FAST = 0.05; // seconds of a token: nobody reads faster
 
 /** A step that the GPU failed to compute: this text and later ones are the core's. */
