@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { ApiError, ask, records } from "../../../../src/cutaway/trace/web/js/state/api.js";
+import { ApiError, ask, key, records, setKey } from "../../../../src/cutaway/trace/web/js/state/api.js";
 import { request } from "./runs.mjs";
 
 const event = (found) => `data: ${JSON.stringify({ choices: [{ cutaway: { trace: found } }] })}\n\n`;
@@ -44,4 +44,13 @@ test("what is asked is below the page's own address", async () => {
   globalThis.fetch = async (path) => asked.push(path) && Response.json({});
   await ask("/tokenize", { prompt: "a" });
   assert.deepEqual(asked.map((path) => new URL(path, "http://proxy/a/models/?model=b#c").href), ["http://proxy/a/models/tokenize"]);
+});
+
+test("a key holds as long as the page is open where the browser blocks storage", () => {
+  Object.defineProperty(globalThis, "sessionStorage", { configurable: true, get: () => { throw new DOMException("The document is sandboxed", "SecurityError"); } });
+  assert.equal(key(), "");
+  setKey(" secret\n");
+  assert.equal(key(), "secret");
+  setKey("");
+  assert.equal(key(), "");
 });

@@ -5,6 +5,7 @@
  */
 
 import { ApiError } from "../state/api.js";
+import { keep, recall } from "../state/storage.js";
 import { Folder } from "./files.js";
 import { answerPractice } from "./practice.js";
 /** @import { Request } from "../state/store.js" */
@@ -16,22 +17,11 @@ import { answerPractice } from "./practice.js";
 
 const CHOICE = "cutaway-device", GPU = "gpu"; // in the browser's storage
 
-/** @returns {boolean} whether the reader chose the GPU; not known where the browser blocks storage, or sandboxes the page */
-function isGpuChosen() {
-  try {
-    return localStorage.getItem(CHOICE) === GPU;
-  } catch {
-    return false;
-  }
-}
+/** @returns {boolean} whether the reader chose the GPU */
+const isGpuChosen = () => recall("localStorage", CHOICE) === GPU;
 
-/** @param {boolean} isChosen note it for later visits, where the browser lets the page */
-function chooseGpu(isChosen) {
-  try {
-    if (isChosen) localStorage.setItem(CHOICE, GPU);
-    else localStorage.removeItem(CHOICE);
-  } catch { /* the next visit chooses anew */ }
-}
+/** @param {boolean} isChosen for later visits too, where the browser keeps it */
+const chooseGpu = (isChosen) => keep("localStorage", CHOICE, isChosen ? GPU : null);
 
 export class LocalModel {
   /**

@@ -4,6 +4,7 @@
  * Knows its endpoints and server-sent events. Knows no document and no state of the page.
  */
 
+import { keep, recall } from "./storage.js";
 import { lineOf, recordOf } from "./trace.js";
 /** @import { Request } from "./store.js" */
 
@@ -23,10 +24,10 @@ const NO_KEY = "this server needs an API key: enter it at the top of the page";
 const WRONG_KEY = "the API key is wrong: enter the server's key at the top of the page";
 
 /** @returns {string} the API key, which is kept as long as the tab is open */
-export const key = () => sessionStorage.getItem(KEY) ?? "";
+export const key = () => recall("sessionStorage", KEY) ?? "";
 
 /** @param {string} value */
-export const setKey = (value) => sessionStorage.setItem(KEY, value.replaceAll(/[\0\r\n]/g, "").trim());
+export const setKey = (value) => keep("sessionStorage", KEY, value.replaceAll(/[\0\r\n]/g, "").trim());
 
 /** @param {string} text @returns {string} its bytes in UTF-8, a character for each: headers have no others */
 const bytesOf = (text) => Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
