@@ -22,7 +22,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Which of `bins` a logit is in, the highest logits in bin 0.
 uint16_t bin_of(float depth, float scale, size_t bins) {
   const float at = depth * scale, last = (float)(bins - 1);
-  return (uint16_t)(at < last ? (int)at : (int)last);
+  return (uint16_t)(int)(at < last ? at : last);
 }
 
 }  // namespace
@@ -87,18 +87,22 @@ bool Candidates::walk_bins(double p, uint64_t* last) {
   const double target = p * mass_, width = width_of(p, mass_);
   if (!(width < 600)) return false;
   const float scale = (float)((double)kBins / width);
-  for (size_t i = 0; i < n_; i++) s_.bins[i] = bin_of(top_ - z_[i], scale, kBins);
+  const size_t n = n_;  // copies: a store through a pointer could change members
+  const float* z = z_;
+  const float top = top_;
+  uint16_t* bins = s_.bins.data();
+  for (size_t i = 0; i < n; i++) bins[i] = bin_of(top - z[i], scale, kBins);
   double sums[2][kBins] = {};  // two, since neighbours in a row often share a bin
-  for (size_t i = 0; i < n_; i++) sums[i % 2][s_.bins[i]] += weights[i];
+  for (size_t i = 0; i < n; i++) sums[i % 2][bins[i]] += weights[i];
   // Two sums of n positive numbers in different orders differ by less than n · 2^-52 of them.
-  const double doubt = (double)n_ * 0x1p-51 * mass_;
+  const double doubt = (double)n * 0x1p-51 * mass_;
   double reached = 0;
   size_t b = 0;
   for (; b < kBins && reached + (sums[0][b] + sums[1][b]) < target; b++) reached += sums[0][b] + sums[1][b];
   uint64_t* keys = s_.keys.data();
   size_t m = 0;
-  for (size_t i = 0; i < n_; i++)
-    if (s_.bins[i] == b) keys[m++] = key_of(z_[i], i);
+  for (size_t i = 0; i < n; i++)
+    if (bins[i] == b) keys[m++] = key_of(z[i], i);
   if (!std::is_sorted(keys, keys + m)) std::sort(keys, keys + m);
   for (size_t i = 0; i < m; i++) {
     if (reached >= target - doubt) return false;
