@@ -112,7 +112,7 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._draw()
-        if self._is_due():
+        if self.is_due():
             say("")
 
     def leave_out(self, size: int) -> None:
@@ -125,11 +125,12 @@ class Bar:
         if time.monotonic() - self._last_draw >= _REDRAW_S:
             self._draw()
 
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
+        """Whether there is a terminal to show it on, and the work takes long enough."""
         return self._show and time.monotonic() >= self._shown_from
 
     def _draw(self) -> None:
-        if not self._is_due():
+        if not self.is_due():
             return
         self._last_draw = time.monotonic()
         # \x1b[K clears the rest of a longer line.

@@ -1,4 +1,4 @@
-"""``cutaway models``: a list of the models, or one model's card."""
+"""``cutaway models``: a list of the models, what fits into this memory, or one model's card."""
 
 import json
 from argparse import ArgumentParser, Namespace
@@ -12,6 +12,8 @@ EPILOG = """
 examples:
   cutaway models
   cutaway models --json
+  cutaway models --fit                               what fits into this memory, and how fast it is
+  cutaway models --fit ~/models --context 32768      the same for a folder's models
   cutaway models show smollm2                        sizes, formats, memory, special tokens
   cutaway models show model.gguf --context 4096
   cutaway models show model.gguf --quantize q4_1     sizes with --quantize q4_1
@@ -21,15 +23,20 @@ A .gguf file in the folder 'models' of the cache is listed too; name it with -m.
 """
 
 _NAME_HELP = "alias, .gguf file, folder or hf:org/repo[:file]; default smollm2"
-_CONTEXT = "with show: the memory for a context of N tokens; default: the model's"
-_QUANTIZE = "with show: sizes after --quantize FORMAT: q8_0, q4_k_m, …"
-_KV = "with show: the memory with --kv FORMAT"
+_FIT = (
+    "which models fit into this memory, and how many tokens a second they write at most; default: "
+    "those of cutaway's cache"
+)
+_CONTEXT = "the memory for texts of N tokens; default: the model's most, with --fit 8192"
+_QUANTIZE = "sizes after --quantize FORMAT: q8_0, q4_k_m, …"
+_KV = "the memory with --kv FORMAT"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of ``cutaway models``."""
     parser.add_argument("verb", nargs="?", choices=("show",), help="show one model; else list all")
     parser.add_argument("name", nargs="?", metavar="NAME|PATH", help=_NAME_HELP)
+    parser.add_argument("--fit", nargs="*", metavar="NAME|PATH", help=_FIT)
     parser.add_argument("--context", type=int, metavar="N", help=_CONTEXT)
     parser.add_argument("--quantize", metavar="FORMAT", help=_QUANTIZE)
     parser.add_argument("--kv", metavar="FORMAT", help=_KV)
@@ -38,6 +45,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     """Print the models, or one of them, to standard output."""
+    if args.fit is not None:
+        if args.verb is not None:
+            raise InputError("--fit takes the models' names behind it: cutaway models --fit NAME")
+        from cutaway.cli import model_fit  # which reads the files, and measures
+
+        return model_fit.run(args)
     if args.verb == "show":
         from cutaway.cli import model_card  # which reads the file
 
@@ -45,7 +58,7 @@ def run(args: Namespace) -> int:
     for name, value in (("context", "N"), ("quantize", "FORMAT"), ("kv", "FORMAT")):
         if getattr(args, name) is not None:
             command = f"cutaway models show NAME --{name} {value}"
-            raise InputError(f"--{name} is for one model: {command}")
+            raise InputError(f"--{name} is for one model ({command}) or for --fit")
     models = hub.available()
     if args.json:
         print(json.dumps([asdict(model) for model in models], indent=2, default=str))

@@ -103,7 +103,7 @@ class ModelInfo:
                 vocab_size=tokenizer.vocab_size,
                 parameters=parts.parameters,
                 active_parameters=parts.parameters - _idle(parts.graph, file.tensors, _numbers),
-                active_bytes=_read(parts.graph, file.tensors),
+                active_bytes=read_bytes(parts.graph, file.tensors),
                 formats=group_by_format(file.tensors.values()),
                 left_bytes=backends.stored_bytes(parts.graph, file.tensors),
                 kv_bytes=layout.bytes_per_token,
@@ -165,7 +165,7 @@ def _idle(
     return round(sum((1 - share) * size(tensors[name]) for name, share in shares.items()))
 
 
-def _read(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
+def read_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
     """Return the bytes of matrices that one row multiplies by; its embedding is not counted."""
     matrices = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
     matrices |= _shares(graph, tensors).keys()

@@ -109,7 +109,7 @@ class LoadedModel:
             if adapter := self._adapters.common:
                 self.name += f"+{adapter.name}"
             if self._weights:
-                self._load(graph, file, show=self._progress)
+                self._load(config, graph, file, show=self._progress)
 
         self.parts = parts = Parts.read(file, self._setup.context, load)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
@@ -132,7 +132,7 @@ class LoadedModel:
         self._check_unchanged()
         with self.open_file() as file:
             self._check_unchanged()  # once the file is open, another one may take its name
-            self._load(self.parts.graph, file, show=show, on_progress=on_progress)
+            self._load(self.config, self.parts.graph, file, show=show, on_progress=on_progress)
         self.elsewhere = self.computer
         self.load_s = perf_counter() - started
 
@@ -145,12 +145,12 @@ class LoadedModel:
             raise InputError(f"{self.path} has changed since it was opened: open the model again")
 
     def _load(
-        self, graph: Graph, file: ModelFile, *, show: bool,
+        self, config: ModelConfig, graph: Graph, file: ModelFile, *, show: bool,
         on_progress: Callable[[int], object] = lambda _done: None,
     ) -> None:  # fmt: skip
         self._backend = self._adapters.put_on(load_weights(
             graph, file, self._setup, self.name, context=self.context, kv_tokens=self.kv_tokens,
-            tells=self._progress, show=show, on_progress=on_progress,
+            writes=config.is_causal, tells=self._progress, show=show, on_progress=on_progress,
         ))  # fmt: skip
 
     def with_adapter(self, adapter: str) -> "LoadedModel":

@@ -30,6 +30,7 @@ def load_weights(
     *,
     context: int,
     kv_tokens: int,
+    writes: bool,
     tells: bool,
     show: bool,
     on_progress: Callable[[int], object],
@@ -37,6 +38,7 @@ def load_weights(
     """Return a backend with the weights. InputError if they do not fit into memory.
 
     name: the model's name, for errors and progress
+    writes: whether the model writes one token after the other
     tells: whether to report on the terminal which weights are kept on a disk
     show: whether to show a progress bar on the terminal
     on_progress: is called with how many bytes are ready
@@ -44,6 +46,7 @@ def load_weights(
     size = sum(info.nbytes for info in file.tensors.values())
     size -= backends.stored_bytes(graph, file.tensors, setup.backend)
     offload = _offload(graph, setup, name, kv_tokens, tells=tells)
+    memory = free_memory(swap=False) if show and writes else None
     if offload is None and setup.backend != "gpu":  # the gpu backend checks its memory itself
         _check_fits(name, size)
     with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
@@ -52,11 +55,19 @@ def load_weights(
             bar.update(done)
             on_progress(done)
 
-        return backends.load(
+        backend = backends.load(
             setup.backend, graph, file,
             kv_blocks=kv_tokens // backends.KV_BLOCK, context=context,
             threads=setup.threads, kv=setup.kv, offload=offload, on_progress=report,
         )  # fmt: skip
+        took_long = bar.is_due()  # else measuring would be felt
+    if took_long and memory and offload is None and backend.name == "cpu":
+        from cutaway.compute.loading.fit import MemoryFit, measure_bandwidth  # seldom told
+        from cutaway.compute.loading.info import read_bytes
+
+        fit = MemoryFit(size, backend.kv, read_bytes(graph, file.tensors), kv_tokens, memory)
+        say(f"{name}: {fit.describe(measure_bandwidth(fit.active, backend.threads))}")
+    return backend
 
 
 def _offload(

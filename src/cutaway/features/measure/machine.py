@@ -19,6 +19,7 @@ from pathlib import Path
 from time import perf_counter, process_time
 
 from cutaway.base import _native
+from cutaway.base.reading_rate import ReadingRate
 from cutaway.base.system import ticks_per_second
 from cutaway.compute.backends import KVLayout, kv_layout
 from cutaway.compute.model import Graph
@@ -26,9 +27,6 @@ from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import expert_shares
 from cutaway.compute.model.ops.rows import LogitRows
 from cutaway.files.weights import ModelFile, TensorInfo
-
-STREAMS = (1, 2, 4, 8)
-"""The numbers of streams that a thread may read at once; the fastest number is taken."""
 
 
 class Probe:
@@ -47,7 +45,7 @@ class Probe:
     ) -> None:
         self.tier, self.buffer = tier, buffer
         self._pool = _native.Pool(threads)
-        self._memory = _native.ReadProbe(self._pool, buffer)
+        self._memory = ReadingRate(self._pool, buffer)
         self._weight = _pack_panel(self._pool, file, weight)
         self.bandwidth = self.kernel_ops = self.instruction_ops = 0.0
         self.kernel_fractions: list[float] = []
@@ -55,8 +53,7 @@ class Probe:
 
     def turn(self) -> None:
         """Measure each rate once, and reading twice, since other load disturbs reading most."""
-        for streams in STREAMS * 2:
-            self.bandwidth = max(self.bandwidth, self._memory.run(self._pool, streams))
+        self.bandwidth = max(self.bandwidth, self._memory.measure(), self._memory.measure())
         kernel = _native.tile_rate(self._pool, self.tier, self._weight)
         self.kernel_ops = max(self.kernel_ops, kernel)
         if not self._weight.is_float:  # those are multiplied as floats
