@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from support import tiny_tokenizers
-from support.quantised.floats import fp8, mxfp4, nf4
+from support.quantised.affine import mlx, torchao_bytes, torchao_int4
+from support.quantised.floats import fp8, mxfp4, nf4, nvfp4
 from support.quantised.integers import auto_round, awq, gptq, llm_int8, make_compressed
 from support.quantised.method import Array, Method, Typed
 from support.quantised.tensors import read_tensors, write_tensors
@@ -48,7 +49,7 @@ def shapes(hidden: int, inner: int) -> dict[str, tuple[int, int]]:
 def _write(folder: Path, method: Method, seed: int, config: Any, *, twin: bool) -> Path:
     rng = np.random.default_rng(seed)
     hidden, inner = config.get("hidden_size", HIDDEN), config.get("intermediate_size", INNER)
-    layers = 2
+    layers, metadata = 2, dict[str, str]()
     tensors: dict[str, Array | Typed] = {
         "model.embed_tokens.weight": rng.normal(size=(VOCAB, hidden)).astype(np.float32),
         "model.norm.weight": (1 + 0.3 * rng.normal(size=hidden)).astype(np.float32),
@@ -61,11 +62,13 @@ def _write(folder: Path, method: Method, seed: int, config: Any, *, twin: bool) 
             matrix = method.draw(rng, shape, orders)
             parts = {".weight": matrix.matrix} if twin else matrix.parts
             tensors |= {prefix + name + ending: part for ending, part in parts.items()}
+            if matrix.metadata and not twin:
+                metadata[f"{prefix}{name}.weight"] = matrix.metadata
         for norm in ("input_layernorm", "post_attention_layernorm"):
             numbers = 1 + 0.3 * rng.normal(size=hidden)
             tensors[f"{prefix}{norm}.weight"] = numbers.astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(folder / "model.safetensors", tensors)
+    write_tensors(folder / "model.safetensors", tensors, metadata)
     values = {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": VOCAB,
         "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
@@ -74,7 +77,7 @@ def _write(folder: Path, method: Method, seed: int, config: Any, *, twin: bool) 
         "tie_word_embeddings": False, "rope_theta": 10000.0, "dtype": "float32",
     }  # fmt: skip
     if not twin:
-        values["quantization_config"] = method.config
+        values[method.key] = method.config
     (folder / "config.json").write_text(json.dumps(values | config))
     tiny_tokenizers.save(tiny_tokenizers.byte_level(), folder)
     return folder
@@ -83,7 +86,7 @@ def _write(folder: Path, method: Method, seed: int, config: Any, *, twin: bool) 
 def quantise_folder(source: Path, target: Path, method: Method, *, twin: bool) -> Path:
     """Copy a folder, with new numbers in its linear layers: quantised, or the same in F32."""
     shutil.copytree(source, target)
-    rng, tensors = np.random.default_rng(0), dict[str, Array | Typed]()
+    rng, tensors, metadata = np.random.default_rng(0), dict[str, Array | Typed](), {}
     for name, tensor in read_tensors(source / "model.safetensors").items():
         base = name.removesuffix(".weight")
         if base.endswith("_proj") and not isinstance(tensor, Typed) and tensor.ndim == 2:
@@ -91,12 +94,14 @@ def quantise_folder(source: Path, target: Path, method: Method, *, twin: bool) -
             matrix = method.draw(rng, (rows, cols), {})
             parts = {".weight": matrix.matrix} if twin else matrix.parts
             tensors |= {base + ending: part for ending, part in parts.items()}
+            if matrix.metadata and not twin:
+                metadata[name] = matrix.metadata
         else:
             tensors[name] = tensor
-    write_tensors(target / "model.safetensors", tensors)
+    write_tensors(target / "model.safetensors", tensors, metadata)
     config = json.loads((target / "config.json").read_text())
     if not twin:
-        config["quantization_config"] = method.config
+        config[method.key] = method.config
     (target / "config.json").write_text(json.dumps(config))
     return target
 
@@ -142,5 +147,17 @@ METHODS: Mapping[str, Method] = {
     "nf4-plain": nf4(double=False),
     "nf4-block-128": nf4(block=128),
     "llm-int8": llm_int8(),
+    "modelopt-nvfp4": nvfp4("modelopt"),
+    "ct-nvfp4": nvfp4("compressed-tensors"),
+    "mlx": mlx(),
+    "mlx-g32-half": mlx(group=32, dtype="F16"),
+    "mlx-g128": mlx(group=128),
+    "mlx-f32": mlx(dtype="F32"),
+    **{f"mlx-{bits}bit": mlx(bits) for bits in (2, 3, 5, 6, 8)},
+    "torchao-int8": torchao_bytes(),
+    "torchao-int8-g32": torchao_bytes(group=32),
+    "torchao-int8-asymmetric": torchao_bytes(zeros=True),
+    "torchao-int4-bytes": torchao_bytes(4, 32, zeros=True),
+    "torchao-int4": torchao_int4(),
 }
 """Name -> method, in every variant that cutaway reads."""

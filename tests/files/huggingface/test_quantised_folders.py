@@ -1,6 +1,7 @@
 """Every method in every variant: the matrices of its definition, and the model that they are."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -10,9 +11,13 @@ from cutaway.compute.backends.cpu import tiers
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.weights.gguf_writer import write_gguf
+from support import random_models, tiny_tokenizers
 from support.adapters import random_lora, write_lora
-from support.quantised.floats import fp8
+from support.quantised.affine import mlx, torchao_bytes
+from support.quantised.floats import fp8, nvfp4
 from support.quantised.integers import awq, gptq, make_compressed
+from support.quantised.method import Typed
+from support.quantised.tensors import read_tensors, write_tensors
 from support.quantised_folders import IDS, METHODS, quantise_folder, write_folder, write_twin
 
 
@@ -33,7 +38,7 @@ def made(tmp_path_factory):
 
 def in_place(file, name):
     """A matrix with its columns where its input's numbers are."""
-    matrix, order = file.dequantize(name), name.replace(".weight", ".order")
+    matrix, order = file.dequantize_scaled(name), name.replace(".weight", ".order")
     if order not in file.tensors:
         return matrix
     placed = np.empty_like(matrix)
@@ -49,16 +54,17 @@ def test_matrices_are_those_of_the_definition(made, name):
         assert METHODS[name].format in formats
         for tensor in plain.tensors:
             assert np.array_equal(in_place(ours, tensor), plain.dequantize(tensor)), tensor
-        orders = {tensor for tensor in ours.tensors if tensor.endswith(".order")}
-        assert set(ours.tensors) - orders == set(plain.tensors)
-        assert len(orders) == (14 if "act-order" in name else 0)
+        more = {tensor.rpartition(".")[2] for tensor in set(ours.tensors) - set(plain.tensors)}
+        beside = {"order"} if "act-order" in name else {"scale"} if "nvfp4" in name else set()
+        assert more == beside
+        assert len(ours.tensors) - len(plain.tensors) == 14 * len(beside)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_reference_s_logits_are_the_twin_s(made, name):
     folder, twin = made(name)
     ours, plain = (LLM(path, backend="reference").logits(IDS) for path in (folder, twin))
-    if "act-order" in name:  # products are added up in another order
+    if "act-order" in name or "nvfp4" in name:  # products are added up, or multiplied, otherwise
         assert np.abs(ours - plain).max() < 1e-4
     else:
         assert np.array_equal(ours, plain)
@@ -110,6 +116,8 @@ OTHERS = {
     ("phi3", "gptq"): gptq(group=32, symmetric=True),
     ("qwen2", "int8"): make_compressed(bits=8, group=None, packed=False),
     ("gemma3", "gptq"): gptq(group=32),
+    ("qwen3_moe", "mlx"): mlx(group=32),
+    ("phi3", "torchao"): torchao_bytes(group=32),
 }
 """Experts, two matrices in one, biases, norms that are stored less 1."""
 
@@ -125,6 +133,45 @@ def test_other_families_are_their_twins(random_model, tmp_path, family, kind):
     assert np.array_equal(ours, twin)
     error = np.sqrt(np.mean((LLM(folders[0]).logits(IDS) - twin) ** 2) / np.mean(twin**2))
     assert error < (0.004 if method.floats else 0.2)
+
+
+def test_each_expert_has_its_factor(tmp_path):
+    """Of NVFP4; factors are of products, not of numbers, so the last bits differ."""
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    wide = random_models.row("qwen3_moe")
+    sizes = {"moe_intermediate_size": 64, "intermediate_size": 128}
+    wide = wide._replace(values={**wide.values, **sizes})
+    random_models.save_row(wide, tmp_path / "plain", "float32", tiny_tokenizers.byte_level())
+    folders = [
+        quantise_folder(tmp_path / "plain", tmp_path / name, nvfp4("modelopt"), twin=name == "twin")
+        for name in ("ours", "twin")
+    ]
+    ours, twin = (LLM(path, backend="reference").logits(IDS) for path in folders)
+    assert np.abs(ours - twin).max() < 1e-4
+    native = LLM(folders[0]).logits(IDS)
+    assert np.sqrt(np.mean((native - twin) ** 2) / np.mean(twin**2)) < 0.2
+
+
+def test_experts_of_mlx_are_one_tensor(random_model, tmp_path):
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    source, _ = random_model("qwen3_moe")
+    path = quantise_folder(source, tmp_path / "apart", mlx(group=32), twin=False)
+    stacked = shutil.copytree(path, tmp_path / "stacked")
+    tensors, experts = {}, {}
+    for name, tensor in read_tensors(path / "model.safetensors").items():
+        place, inside, number = name.partition(".experts.")
+        if inside:
+            number, _, ending = number.partition(".")
+            experts.setdefault(f"{place}.switch_mlp.{ending}", {})[int(number)] = tensor
+        else:
+            tensors[name] = tensor
+    for name, of_numbers in experts.items():
+        parts = [of_numbers[number] for number in sorted(of_numbers)]
+        is_typed = isinstance(parts[0], Typed)
+        numbers = np.stack([part.data if is_typed else part for part in parts])
+        tensors[name] = Typed(parts[0].dtype, numbers) if is_typed else numbers
+    write_tensors(stacked / "model.safetensors", tensors)
+    assert np.array_equal(LLM(stacked).logits(IDS), LLM(path).logits(IDS))
 
 
 def test_experts_with_act_order_are_refused(random_model, tmp_path):

@@ -5,6 +5,7 @@ import pytest
 
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization import METHODS
+from cutaway.files.huggingface.quantization.mlx import Mlx
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS, dequantize
 
@@ -21,14 +22,18 @@ def weight():
     return torch.from_numpy(drawn.astype(np.float32))
 
 
-def read(tmp_path, parts, config):
+def read(tmp_path, parts, config, metadata=None):
     """The one matrix that a file of these tensors holds, in the order of its input."""
     parts = {f"a.{name}": tensor.contiguous() for name, tensor in parts.items()}
-    library.save_file(parts, tmp_path / "x.safetensors")
-    method = METHODS[config["quant_method"]](JsonObject(config, "config.json"))
+    library.save_file(parts, tmp_path / "x.safetensors", metadata)
+    return read_matrix(tmp_path, METHODS[config["quant_method"]](JsonObject(config, "config.json")))
+
+
+def read_matrix(tmp_path, method):
     [matrix] = method.matrices(Shards([tmp_path / "x.safetensors"]))
     assert matrix.order is None
-    return dequantize(FORMATS[matrix.format], matrix.rows().reshape(-1)).reshape(matrix.shape)
+    numbers = dequantize(FORMATS[matrix.format], matrix.rows().reshape(-1)).reshape(matrix.shape)
+    return numbers if matrix.factor is None else numbers * matrix.factor
 
 
 @pytest.mark.parametrize("double", [True, False])
@@ -50,7 +55,58 @@ def test_bitsandbytes_int8(tmp_path, weight):
     parts = {"weight": codes, "SCB": scales, "weight_format": torch.tensor(0, dtype=torch.uint8)}
     ours = read(tmp_path, parts, {"quant_method": "bitsandbytes", "load_in_8bit": True})
     theirs = bnb.int8_vectorwise_dequant(codes, scales).numpy()
-    assert np.allclose(ours, theirs, rtol=3e-7, atol=0)  # they round twice: SCB, then 1/127
+    assert np.allclose(ours, theirs, rtol=2**-7, atol=0)  # they round twice: SCB, then 1/127
+
+
+MLX = "needs mlx, which wrote it: pip install 'mlx[cpu]'"
+"""Its wheels are for newer systems than many; the formula in support.quantised runs everywhere."""
+
+
+@pytest.mark.parametrize("group", [32, 64, 128])
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_mlx(tmp_path, weight, bits, group, dtype):
+    mx = pytest.importorskip("mlx.core", reason=MLX)
+    packed = mx.quantize(mx.array(weight.numpy()).astype(getattr(mx, dtype)), group, bits)
+    parts = dict(zip(("a.weight", "a.scales", "a.biases"), packed, strict=True))
+    mx.save_safetensors(str(tmp_path / "x.safetensors"), parts)
+    ours = read_matrix(tmp_path, Mlx.read(JsonObject({"group_size": group, "bits": bits}, "c")))
+    wide = [packed[0], *(part.astype(mx.float32) for part in packed[1:])]
+    theirs = np.array(mx.dequantize(*wide, group, bits))
+    assert np.abs(ours - theirs).max() <= 2**-24  # a product is rounded before the sum, or not
+
+
+TORCHAO = {
+    "int8": ("Int8WeightOnlyConfig", {}),
+    "int8-g32": ("IntxWeightOnlyConfig", {"weight_dtype": torch.int8, "granularity": 32}),
+    "int4-g64": ("IntxWeightOnlyConfig", {"weight_dtype": torch.int4, "granularity": 64}),
+    "int4-asymmetric": (
+        "IntxWeightOnlyConfig",
+        {"weight_dtype": torch.int4, "granularity": 128, "mapping_type": "ASYMMETRIC"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TORCHAO)
+def test_torchao(tmp_path, weight, name):
+    needed = "needs torchao, which wrote it: pip install torchao"
+    ao = pytest.importorskip("torchao.quantization", reason=needed)
+    from torchao.prototype.safetensors import safetensors_support
+
+    config, said = TORCHAO[name]
+    if "granularity" in said:
+        said = said | {"granularity": ao.PerGroup(said["granularity"])}
+    if "mapping_type" in said:
+        said = said | {"mapping_type": ao.MappingType.ASYMMETRIC}
+    linear = torch.nn.Linear(COLS, ROWS, bias=False)
+    linear.weight = torch.nn.Parameter(weight.to(torch.bfloat16))
+    ao.quantize_(linear, getattr(ao, config)(**said))
+    parts, metadata = safetensors_support.flatten_tensor_state_dict({"a.weight": linear.weight})
+    parts = {name.removeprefix("a."): part for name, part in parts.items()}
+    ours = read(tmp_path, parts, {"quant_method": "torchao"}, metadata)
+    theirs = linear.weight.dequantize().float().numpy()
+    assert np.allclose(ours, theirs, rtol=2**-8, atol=0)  # theirs is rounded to BF16
+    assert np.abs(ours - weight.numpy()).max() < 0.05
 
 
 def scheme(**weights):
@@ -124,3 +180,27 @@ def _ends(weight, said):
     high, wide = said.get("block_structure", (1, said.get("group_size") or COLS))
     blocks = weight.reshape(ROWS // high, high, COLS // wide, wide)
     return blocks.amin((1, 3)), blocks.amax((1, 3))
+
+
+def test_compressed_tensors_nvfp4(tmp_path, weight):
+    """The library computes in BF16, and rounds the scale and the product."""
+    pytest.importorskip("compressed_tensors", reason=NEEDED)
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+
+    settings = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
+    how = scheme(**settings, scale_dtype=torch.float8_e4m3fn)
+    whole = generate_gparam(weight.min().reshape(1), weight.max().reshape(1))
+    ends = _ends(weight, {"strategy": "group", "group_size": 16})
+    scale, zero = calculate_qparams(*ends, how.weights, global_scale=whole)
+    state = {
+        "weight": weight, "weight_scale": scale, "weight_zero_point": zero,
+        "weight_global_scale": whole,
+    }  # fmt: skip
+    format = "nvfp4-pack-quantized"
+    compressor = BaseCompressor.get_value_from_registry(format)
+    parts = compressor.compress(state, how)
+    theirs = compressor.decompress(parts, how)["weight"].float().numpy()
+    config = {"quant_method": "compressed-tensors", "format": format, "config_groups": {}}
+    assert np.allclose(read(tmp_path, parts, config), theirs, rtol=2**-7, atol=0)
+    assert np.abs(theirs - weight.numpy()).max() < 0.1

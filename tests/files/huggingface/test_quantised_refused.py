@@ -12,7 +12,7 @@ from cutaway.files.huggingface import HuggingFaceFolder
 from support.examples import few_or_many
 from support.quantised.integers import gptq
 from support.quantised.method import Typed
-from support.quantised.tensors import read_tensors, write_tensors
+from support.quantised.tensors import read_metadata, read_tensors, write_tensors
 from support.quantised_folders import METHODS, write_folder
 from support.random_models import edit
 
@@ -37,7 +37,7 @@ def folders(tmp_path_factory):
 def changed(folders, tmp_path):
     """A folder with tensors of the first matrix changed: by ending, None removes one."""
 
-    def change(name, config=None, **parts):
+    def change(name, config=None, texts=None, **parts):
         path = shutil.copytree(folders(name), tmp_path / "changed")
         tensors = read_tensors(path / "model.safetensors")
         for ending, make in parts.items():
@@ -46,10 +46,12 @@ def changed(folders, tmp_path):
             tensors = {k: v for k, v in tensors.items() if k != full}
             if new is not None:
                 tensors[full] = new
-        write_tensors(path / "model.safetensors", tensors)
+        metadata = read_metadata(path / "model.safetensors")
+        write_tensors(path / "model.safetensors", tensors, metadata | (texts or {}))
         if config is not None:
-            said = json.loads((path / "config.json").read_text())["quantization_config"]
-            edit(path / "config.json", quantization_config={**said, **config})
+            key = METHODS[name].key
+            said = json.loads((path / "config.json").read_text())[key]
+            edit(path / "config.json", **{key: {**said, **config}})
         return path
 
     return change
@@ -71,14 +73,6 @@ def test_other_methods_are_refused_by_name(changed, method):
     what = repr(method) if method else "a method that it does not name"
     with pytest.raises(FormatError, match=f"quantised with {what}, and cutaway reads awq, gptq"):
         HuggingFaceFolder(path)
-
-
-def test_torchao_is_refused_with_what_to_do(changed):
-    match = (
-        r"quantised with 'torchao', .* take the folder that was quantised, and .*--quantize q8_0"
-    )
-    with pytest.raises(FormatError, match=match):
-        HuggingFaceFolder(changed("awq", {"quant_method": "torchao"}))
 
 
 CONFIGS = [
@@ -103,6 +97,11 @@ CONFIGS = [
     ("ct-int4", {"config_groups": {"a": {"format": "marlin-24"}}}, "format is 'marlin-24'"),
     ("nf4", {"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type is 'fp4'"),
     ("nf4", {"bnb_4bit_quant_storage": "bfloat16"}, "bnb_4bit_quant_storage is 'bfloat16'"),
+    ("modelopt-nvfp4", {"quant_algo": "W4A16_AWQ"}, "quant_algo is 'W4A16_AWQ'"),
+    ("mlx", {"mode": "mxfp4"}, "mode is 'mxfp4', which is not supported; only 'affine' is"),
+    ("mlx", {"group_size": 0}, "group_size is 0; it must be a whole number"),
+    ("mlx", {FIRST: {"group_size": 64, "mode": "nvfp4"}}, "q_proj: mode is 'nvfp4'"),
+    ("mlx", {FIRST: {"group_size": 96}}, "q_proj.weight' has 32 words for 4 groups of 96"),
 ]  # fmt: skip
 
 
@@ -195,6 +194,18 @@ TENSORS = [
     ("ct-mxfp4", "weight_scale", cut, "weight_scale' has the shape .256, 7., which is not"),
     ("ct-mxfp4", "weight_scale", lambda s: s | 255, "weight_scale' holds scales that are not fin"),
     ("ct-mxfp4", "weight_packed", cut, "rows of 254 weights, which are no whole groups of 32"),
+    ("modelopt-nvfp4", "weight_scale", nan, "weight_scale' holds scales that are not finite"),
+    ("modelopt-nvfp4", "weight_scale", cut, "weight_scale' has the shape .256, 15., which is"),
+    ("modelopt-nvfp4", "weight", cut, "rows of 254 weights, and cutaway reads NVFP4 in rows"),
+    ("modelopt-nvfp4", "weight_scale_2", np.negative, "weight_scale_2' is -.*a factor is above 0"),
+    ("ct-nvfp4", "weight_global_scale", lambda s: s.repeat(2), "a matrix has one factor"),
+    ("mlx", "biases", None, "q_proj.biases' is missing"),
+    ("mlx", "scales", None, "q_proj.biases' has no place in this family"),
+    ("mlx-g32-half", "scales", lambda s: s * np.inf, "has scales or biases beyond 65,504"),
+    ("torchao-int8", "_weight_scale", None, "q_proj._weight_scale' is missing"),
+    ("torchao-int8", "_weight_scale", cut, "_weight_scale' has the shape .256, 0.: it holds"),
+    ("torchao-int8-asymmetric", "_weight_zero_point", lambda z: z[:9], "another shape than the s"),
+    ("torchao-int4", "_weight_zero_point", None, "q_proj._weight_zero_point' is missing"),
     ("llm-int8", "SCB", None, "q_proj.SCB' is missing"),
     ("llm-int8", "weight_format", lambda w: np.array(1, np.uint8), "rows are mixed for a GPU"),
 ]  # fmt: skip
@@ -205,6 +216,33 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
     with pytest.raises(FormatError, match=match) as refused:
         opened(changed(name, **{ending: make}))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ('{"_type": "Int4TilePackedTo4dTensor"}', "_type is 'Int4Tile.*Int4Tensor are: save it"),
+        ("[", "does not say how '.*q_proj.weight' is quantised"),
+    ],
+)
+def test_other_classes_of_torchao_are_refused_by_name(changed, text, match):
+    with pytest.raises(FormatError, match=match):
+        HuggingFaceFolder(changed("torchao-int8", texts={f"{FIRST}.weight": text}))
+
+
+def test_settings_of_modelopt_may_be_in_a_file_of_their_own(folders, tmp_path):
+    path = shutil.copytree(folders("modelopt-nvfp4"), tmp_path / "modelopt")
+    edit(path / "config.json", quantization_config=None)
+    file = path / "hf_quant_config.json"
+    file.write_text(json.dumps({"quantization": {"quant_algo": "NVFP4", "group_size": 16}}))
+    with HuggingFaceFolder(path) as ours, HuggingFaceFolder(folders("modelopt-nvfp4")) as theirs:
+        for tensor in theirs.tensors:
+            assert np.array_equal(ours.raw(tensor)[:], theirs.raw(tensor)[:])
+    file.write_text(json.dumps({"quantization": {"quant_algo": "W4A8_AWQ"}}))
+    with pytest.raises(
+        FormatError, match=r"hf_quant_config.json: quantization: quant_algo is 'W4A"
+    ):
+        HuggingFaceFolder(path)
 
 
 def test_groups_that_are_no_whole_blocks(tmp_path):
@@ -287,7 +325,8 @@ def test_any_change_opens_or_is_refused(folders, tmp_path_factory, data):
     for file in path.iterdir():
         if file.suffix == ".json":
             shutil.copy(file, changed)
-    write_tensors(changed / "model.safetensors", tensors)
+    metadata = read_metadata(path / "model.safetensors")
+    write_tensors(changed / "model.safetensors", tensors, metadata)
     try:
         with HuggingFaceFolder(changed) as file:
             file.dequantize("blk.0.attn_q.weight")

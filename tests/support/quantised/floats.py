@@ -1,4 +1,4 @@
-"""Methods of small floats: FP8, NF4, MXFP4."""
+"""Methods of small floats: FP8, NF4, MXFP4, NVFP4."""
 
 import json
 from typing import Any
@@ -140,3 +140,44 @@ def mxfp4() -> Method:
         return Quantised(parts, numbers * np.repeat(powers, 32, axis=1))
 
     return Method(config, draw, "MXFP4")
+
+
+def nvfp4(library: str) -> Method:
+    """NVFP4 of "modelopt", or of "compressed-tensors", which stores the factor's reciprocal."""
+    weights = {"num_bits": 4, "type": "float", "group_size": 16, "dynamic": False}
+    if library == "modelopt":
+        names = ".weight", ".weight_scale_2", ".input_scale"
+        config: dict[str, Any] = {
+            "quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+        }  # fmt: skip
+    else:
+        names = ".weight_packed", ".weight_global_scale", ".input_global_scale"
+        weights |= {"symmetric": True, "strategy": "tensor_group"}
+        config = {
+            "quant_method": library, "format": "nvfp4-pack-quantized",
+            "config_groups": {"group_0": {"weights": weights, "targets": ["Linear"]}},
+        }  # fmt: skip
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+        stored, numbers = _e4m3(rng, (rows, cols // 16))
+        scales = Typed(stored.dtype, stored.data & 127)
+        factor = np.float32(rng.uniform(0.5, 1.5) / np.sqrt(cols) / 400)
+        as_stored = factor if library == "modelopt" else np.float32(1) / factor
+        if library != "modelopt":
+            factor = np.float32(1) / as_stored
+        weights = np.array([*E2M1, *(-x for x in E2M1)], np.float32)[codes]
+        matrix = weights * np.repeat(np.abs(numbers), 16, axis=1) * factor
+        sides = () if library == "modelopt" else (1,)
+        parts: dict[str, Array | Typed] = {
+            names[0]: codes[:, ::2] | codes[:, 1::2] << 4, ".weight_scale": scales,
+            names[1]: np.full(sides, as_stored, np.float32),
+            names[2]: np.full(sides, 0.7, np.float32),
+        }  # fmt: skip
+        return Quantised(parts, matrix)
+
+    return Method(config, draw, "NVFP4")

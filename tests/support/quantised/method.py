@@ -17,10 +17,14 @@ class Typed(NamedTuple):
 
 
 class Quantised(NamedTuple):
-    """The tensors of a matrix, by the endings of their names, and the matrix: float32 (out, in)."""
+    """The tensors of a matrix, by the endings of their names, and the matrix: float32 (out, in).
+
+    metadata: what the file itself says of the matrix, beside its tensors
+    """
 
     parts: Mapping[str, Array | Typed]
     matrix: Array
+    metadata: str = ""
 
 
 class Method(NamedTuple):
@@ -30,12 +34,14 @@ class Method(NamedTuple):
     draw    makes a matrix: (rng, shape, act-order's orders by width) -> Quantised
     format  the format to which cutaway converts most matrices
     floats  whether activations stay unrounded
+    key     the key of config.json that has ``config``
     """
 
     config: Mapping[str, Any]
     draw: Callable[[np.random.Generator, tuple[int, int], dict[int, Array]], Quantised]
     format: str
     floats: bool = False
+    key: str = "quantization_config"
 
 
 def drawn_codes(rng: np.random.Generator, shape: tuple[int, int], bits: int) -> Array:

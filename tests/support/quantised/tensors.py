@@ -4,17 +4,21 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from support.quantised.method import Array, Typed
 
-_DTYPES = {"f4": "F32", "f2": "F16", "i4": "I32", "i8": "I64", "i1": "I8", "u1": "U8"}
+_DTYPES = {"f4": "F32", "f2": "F16", "i4": "I32", "i8": "I64", "u4": "U32", "i1": "I8", "u1": "U8"}
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Array | Typed]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Array | Typed], metadata: Mapping[str, str] | None = None
+) -> None:
     """Write a safetensors file, with any dtype of ``Typed`` or NumPy."""
-    header, data = {}, b""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    data = b""
     for name, tensor in tensors.items():
         numbers = tensor.data if isinstance(tensor, Typed) else tensor
         dtype = tensor.dtype if isinstance(tensor, Typed) else _DTYPES[tensor.dtype.str[1:]]
@@ -24,6 +28,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Array | Typed]) -> None:
         data += raw
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Read the texts that a file has beside its tensors."""
+    raw = path.read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    metadata: dict[str, str] = json.loads(raw[8 : 8 + length]).get("__metadata__", {})
+    return metadata
 
 
 def read_tensors(path: Path) -> dict[str, Array | Typed]:

@@ -23,7 +23,15 @@ from cutaway.files.weights.safetensors import SafetensorsFile
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 _ELEMENTS = {"F32": "<f4", "F16": "<u2", "BF16": "<u2"}  # 16-bit floats are moved, not read
-_INTEGERS = {"F8_E4M3": "u1", "F8_E8M0": "u1", "I64": "<i8", "I32": "<i4", "I8": "i1", "U8": "u1"}
+_INTEGERS = {
+    "F8_E4M3": "u1",
+    "F8_E8M0": "u1",
+    "I64": "<i8",
+    "I32": "<i4",
+    "U32": "<u4",
+    "I8": "i1",
+    "U8": "u1",
+}
 
 
 def shard_paths(folder: Path) -> list[Path]:
@@ -85,6 +93,11 @@ class Shards:
 
     def __contains__(self, name: object) -> bool:
         return name in self._file_of
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The texts that the files have beside their tensors, by key."""
+        return {key: text for file in self._files for key, text in file.metadata.items()}
 
     def dtype(self, name: str) -> str:
         """Return a tensor's dtype, as its file calls it."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.families.family import Family, as_layer
+from cutaway.files.huggingface.quantization import FACTOR
 from cutaway.files.huggingface.rewrites import (
     OfHeads,
     Rewrite,
@@ -115,6 +116,7 @@ _ENDINGS = {
     "gamma": "weight", "beta": "bias",  # norms of old files
     "embedding": "weight",  # MDLM's
     "order": "order",  # of a quantised matrix's columns
+    "factor": "scale",  # of products with a quantised matrix
 }  # fmt: skip
 _WHOLE = {  # names that end in themselves
     "gate_up_proj": "weight", "down_proj": "weight",  # of all experts of a layer
@@ -123,6 +125,8 @@ _WHOLE = {  # names that end in themselves
 }  # fmt: skip
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _PIECE = 1 << 24  # bytes compared at once
+_OF_MLX = ".switch_mlp."
+"""Where mlx-lm's names have all experts of a layer in one tensor for gate, up and down."""
 _EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
 
 
@@ -182,6 +186,11 @@ def _tensor_source(
     if rewrite is add_one and is_bias:
         rewrite = as_it_is
     info = shards.info(next(iter(parts.values())))
+    if base == "scale" and info.name.endswith(FACTOR):
+        factors = np.concatenate([shards.read(parts[expert]) for expert in sorted(parts)])
+        return TensorSource(name, "F32", factors.shape, (), values=factors)
+    if _OF_MLX in info.name and len(info.shape) == 3:
+        return TensorSource(name, info.format, info.shape, (info.name,))
     if base in FUSED and len(parts) == 1 and len(info.shape) == (2 if is_bias else 3):
         return _fused_source(name, base, info, config)
     _check_quantised(name, info, rewrite)
@@ -307,6 +316,8 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
         return None
     inside, expert = layer[2], 0
     new = family.layer.get(inside)
+    if new is None and _OF_MLX in inside:
+        new = family.experts.get(inside.replace(_OF_MLX, ".experts.{}."))
     if new is None and (match := _EXPERT.fullmatch(inside)) is not None:
         new, expert = family.experts.get(f"{match[1]}{{}}{match[3]}"), int(match[2])
     return None if new is None else (f"blk.{int(layer[1])}.{new}.{ending}", expert)

@@ -34,7 +34,8 @@ _METADATA = "__metadata__"
 _MAX_DIMS = 8
 _READ = ("F32", "F16", "BF16")  # named as in `FORMATS`
 _BYTES = {
-    "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E8M0": 1, "I64": 8, "I32": 4, "I8": 1, "U8": 1
+    "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E8M0": 1,
+    "I64": 8, "I32": 4, "U32": 4, "I8": 1, "U8": 1,
 }  # fmt: skip
 
 
@@ -52,6 +53,8 @@ class _Entry:
 class SafetensorsFile(TensorFile):
     """The tensors of one file: names in the order of the header, sizes, and their bytes.
 
+    metadata: the file's own texts by key, which the format leaves to its writers
+
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
     safetensors file. A file may have tensors of dtypes other than F32, F16 and BF16, which are
     refused only when they are read; integers and bytes can be read as parts of a quantised matrix
@@ -62,6 +65,8 @@ class SafetensorsFile(TensorFile):
         self.path = Path(path)
         data = open_bytes(self.path, ".safetensors")
         start, header = self._header(data)
+        texts = header.pop(_METADATA, None)
+        self.metadata: Mapping[str, str] = texts if isinstance(texts, dict) else {}
         self._entries = MappingProxyType(
             {name: self._entry(name, entry, start, data.nbytes) for name, entry in header.items()}
         )
@@ -139,7 +144,6 @@ class SafetensorsFile(TensorFile):
             self._fail(f"the header is no sound JSON ({reason!a}); download the file again")
         if not isinstance(header, dict):
             self._fail("the header is no JSON object; download the file again")
-        header.pop(_METADATA, None)
         return _LENGTH + length, header
 
     def _entry(self, name: str, entry: Any, start: int, size: int) -> _Entry:

@@ -1,4 +1,5 @@
-"""Quantised matrices of folders: AWQ, GPTQ, AutoRound, compressed-tensors, bitsandbytes, floats.
+"""Quantised matrices of folders: AWQ, GPTQ, AutoRound, compressed-tensors, bitsandbytes, floats,
+ModelOpt, torchao, MLX.
 
 Knows the names of all methods, refuses those that are not supported, and shows a folder's tensors
 with each quantised matrix as one tensor in a format of `weights.formats`, exactly: codes, zero
@@ -19,6 +20,9 @@ from cutaway.files.huggingface.quantization.compressed_tensors import Compressed
 from cutaway.files.huggingface.quantization.floats import Fp8, Mxfp4
 from cutaway.files.huggingface.quantization.gptq_awq import Awq, Gptq, read_auto_round
 from cutaway.files.huggingface.quantization.grouped import Grouped
+from cutaway.files.huggingface.quantization.mlx import Mlx
+from cutaway.files.huggingface.quantization.nvfp4 import ModelOpt
+from cutaway.files.huggingface.quantization.torchao import TorchAo
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import TensorBytes, TensorInfo
 from cutaway.files.weights.cursor import quote
@@ -29,6 +33,7 @@ from cutaway.files.weights.cursor import quote
 OLD_CONFIGS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 """Older files for the settings that config.json has now, and the method that each belongs to."""
 _KEYS = ("quantization_config", "compression_config")
+_OF_MLX, _OF_MODELOPT = "quantization", "hf_quant_config.json"
 
 
 class Method(Protocol):
@@ -47,9 +52,11 @@ METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
     "compressed-tensors": CompressedTensors.read,
     "fp8": Fp8.read,
     "fbgemm_fp8": Fp8.read,
-    "modelopt": Fp8.read,
+    "modelopt": ModelOpt.read,
+    "modelopt_fp4": ModelOpt.read,
     "bitsandbytes": BitsAndBytes.read,
     "mxfp4": Mxfp4.read,
+    "torchao": TorchAo.read,
 }
 """How to read each quant_method of config.json."""
 
@@ -60,18 +67,16 @@ def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
     settings: config.json. FormatError for a method or a variant that is not supported.
     """
     config = next((settings.part(key) for key in _KEYS if settings.get(key) is not None), None)
+    if settings.get(_OF_MLX) is not None and not (config and config.get("quant_method")):
+        return Mlx.read(settings.part(_OF_MLX))
     if config is None:
         for name, method in OLD_CONFIGS.items():
             if (folder / name).is_file():
                 return METHODS[method](JsonObject.read(folder / name))
+        if (folder / _OF_MODELOPT).is_file():
+            return ModelOpt.read(JsonObject.read(folder / _OF_MODELOPT))
         return None
     method = config.text("quant_method") or ""
-    if method == "torchao":
-        raise FormatError(
-            f"{config.file}: the weights are quantised with 'torchao', whose tensors cutaway does "
-            "not read: take the folder that was quantised, and name a format (--quantize q8_0, "
-            "q4_k_m) to have its weights in 8 or 4 bits"
-        )
     if method not in METHODS:
         method_name = repr(method)[:40] if method else "a method that it does not name"
         raise FormatError(
@@ -87,6 +92,8 @@ def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
 
 ORDER = ".order"
 """The ending of the name of a matrix's column order: the input of each column (act-order)."""
+FACTOR = ".factor"
+"""The ending of the name of a matrix's factor, by which products with it are multiplied."""
 
 _OF_ACTIVATIONS = (
     ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",
@@ -129,31 +136,37 @@ class QuantisedShards(Shards):
                 yield f"{matrix.name}.weight"
                 if matrix.order is not None:
                     yield matrix.name + ORDER
+                if matrix.factor is not None:
+                    yield matrix.name + FACTOR
 
     def info(self, name: str) -> TensorInfo:
         """See `Shards`."""
         if (matrix := self._matrices.get(name)) is not None:
             return TensorInfo(name, matrix.format, matrix.shape)
-        if (order := self._order(name)) is not None:
-            return TensorInfo(name, "F32", order.shape)
+        if (companion := self._companion(name)) is not None:
+            return TensorInfo(name, "F32", companion.shape)
         return super().info(name)
 
     def read(self, name: str) -> NDArray[Any]:
         """See `Shards`."""
         if (matrix := self._matrices.get(name)) is not None:
-            return matrix.rows()
-        order = self._order(name)
-        return super().read(name) if order is None else order.astype(np.float32)
+            rows = matrix.rows()
+            return rows.view(np.float32) if matrix.format == "F32" else rows
+        companion = self._companion(name)
+        return super().read(name) if companion is None else companion.astype(np.float32)
 
     def raw(self, name: str) -> TensorBytes:
         """See `Shards`."""
-        if name in self._matrices or self._order(name) is not None:
+        if name in self._matrices or self._companion(name) is not None:
             return self.read(name).reshape(-1).view(np.uint8)
         return super().raw(name)
 
-    def _order(self, name: str) -> NDArray[np.int32] | None:
-        matrix = self._matrices.get(f"{name.removesuffix(ORDER)}.weight")
-        return matrix.order if matrix is not None and name.endswith(ORDER) else None
+    def _companion(self, name: str) -> NDArray[Any] | None:
+        """Return a matrix's order or factor; None for another name."""
+        base, _, ending = name.rpartition(".")
+        if (matrix := self._matrices.get(f"{base}.weight")) is None:
+            return None
+        return {ORDER: matrix.order, FACTOR: matrix.factor}.get(f".{ending}")
 
 
 __all__ = ["OLD_CONFIGS", "QuantisedShards", "quantization_of"]

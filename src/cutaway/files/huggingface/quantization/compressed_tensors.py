@@ -1,4 +1,4 @@
-"""compressed-tensors, as LLM Compressor writes and vLLM reads it: INT4, INT8, FP8 and MXFP4.
+"""compressed-tensors, as LLM Compressor writes and vLLM reads it: INT4, INT8, FP8, MXFP4, NVFP4.
 
 Weight (out, in) is weight_scale · (q - weight_zero_point), one scale for each group of a row's
 weights, for each row, or for all. `weight_packed` has words of codes, q + 2^(bits - 1), lowest bits
@@ -37,15 +37,17 @@ from cutaway.files.huggingface.quantization.grouped import (
     order_of,
     pack_pairs,
 )
+from cutaway.files.huggingface.quantization.nvfp4 import nvfp4_matrix
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 FORMATS = (
     "pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
-    "mxfp4-pack-quantized", "mixed-precision",
+    "mxfp4-pack-quantized", "nvfp4-pack-quantized", "mixed-precision",
 )  # fmt: skip
 _BITS = (2, 4, 8)  # of codes in words
 _SCALE, _ZERO, _GROUPS = ".weight_scale", ".weight_zero_point", ".weight_g_idx"
+_GLOBAL = ".weight_global_scale"
 
 
 class CompressedTensors:
@@ -82,7 +84,9 @@ class CompressedTensors:
         """Yield all quantised matrices."""
         for base in bases(shards, ".weight_packed"):
             parts = MatrixParts(shards, base)
-            if parts.dtype(".weight_packed") == "U8":
+            if parts.has(_GLOBAL):
+                yield nvfp4_matrix(parts, ".weight_packed", _GLOBAL)
+            elif parts.dtype(".weight_packed") == "U8":
                 yield mxfp4_matrix(parts)
             else:
                 yield _packed_matrix(parts, self.lengths)

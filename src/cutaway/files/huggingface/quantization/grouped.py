@@ -30,6 +30,7 @@ class Grouped:
     shape   rows and columns; for experts (experts, rows, columns)
     format  of `FORMATS`
     order   the input of each stored column; None: columns are in the order of inputs
+    factor  by which products with the matrix are multiplied, (1,); None: they are not
     read    returns codes as bytes, (rows, bytes); scales (rows, groups); zero points, likewise, or
             None if codes are floats
     group   how many weights of a row share a scale
@@ -40,8 +41,9 @@ class Grouped:
     shape: tuple[int, ...]
     format: str
     group: int
-    read: Callable[[], tuple[Bytes, NDArray[Any], NDArray[Any] | None]]
+    read: Callable[[], tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]]
     order: Order | None = None
+    factor: NDArray[np.float32] | None = None
 
     def rows(self) -> Bytes:
         """Return each row's quant blocks: (rows, bytes of a row)."""
@@ -210,12 +212,12 @@ _AT_ONCE = 1 << 22  # codes: bounds the memory of unpacking
 
 
 def fields(packed: Bytes, bits: int) -> Bytes:
-    """Unpack fields of 2, 3, 4 or 8 bits, lowest first, across bytes: (n, bytes) -> (n, codes)."""
+    """Unpack fields of 2 to 8 bits, lowest first, across bytes: (n, bytes) -> (n, codes)."""
     if bits == 8:
         return packed
-    if bits == 3:
-        digits = np.unpackbits(packed, axis=1, bitorder="little").reshape(len(packed), -1, 3)
-        codes: Bytes = digits @ np.array([1, 2, 4], np.uint8)
+    if 8 % bits:
+        digits = np.unpackbits(packed, axis=1, bitorder="little").reshape(len(packed), -1, bits)
+        codes: Bytes = digits @ (np.uint8(1) << np.arange(bits, dtype=np.uint8))
         return codes
     parts = [packed >> np.uint8(shift) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
     return np.stack(parts, axis=-1).reshape(len(packed), -1)

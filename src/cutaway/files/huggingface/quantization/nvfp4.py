@@ -1,0 +1,110 @@
+"""NVFP4: numbers of 4 bits (e2m1), of which 16 share a float of 8 bits (e4m3), and a whole factor.
+
+NVIDIA's ModelOpt stores two numbers in a byte of `weight`, the first in the low half, the scales in
+`weight_scale`, and the matrix's factor in `weight_scale_2`. compressed-tensors calls the numbers
+`weight_packed`, and stores 1 / factor as `weight_global_scale`. GGUF's quant blocks have the same
+numbers and scales in another order, and its tensors ``.scale`` the factors.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization.floats import E4M3, Fp8
+from cutaway.files.huggingface.quantization.grouped import (
+    Bytes,
+    Grouped,
+    MatrixParts,
+    bases,
+    fields,
+)
+from cutaway.files.huggingface.shards import Shards
+from cutaway.files.weights import FORMATS
+from cutaway.files.weights.cursor import quote
+
+_GROUP, _BLOCK = 16, FORMATS["NVFP4"].quant_block_elements
+_LARGEST = 0x7E  # the byte of e4m3's largest number
+_ALGORITHMS = ("FP8", "NVFP4", "MIXED_PRECISION")
+_OF_AWQ = ".pre_quant_scale"
+
+
+@dataclass(frozen=True)
+class _Nvfp4(Grouped):
+    def rows(self) -> Bytes:
+        """See `Grouped`."""
+        codes, scales, _ = self.read()
+        rows, cols = self.shape
+        blocks = np.empty((rows, cols // _BLOCK), FORMATS["NVFP4"].layout)
+        halves = fields(codes, 4).reshape(*blocks.shape, _BLOCK // _GROUP, 2, _GROUP // 2)
+        blocks["scales"] = scales.reshape(*blocks.shape, -1)
+        blocks["qs"] = halves[..., 0, :] | halves[..., 1, :] << np.uint8(4)
+        return blocks.view(np.uint8).reshape(rows, -1)
+
+
+class ModelOpt:
+    """The method of ModelOpt's FP8 and NVFP4; a matrix's dtype says which of the two it is."""
+
+    @classmethod
+    def read(cls, config: JsonObject) -> "ModelOpt":
+        """Read a quantization_config, or hf_quant_config.json."""
+        if config.get("quantization") is not None:
+            config = config.part("quantization")
+        config.must_be("quant_algo", *_ALGORITHMS)
+        return cls()
+
+    def matrices(self, shards: Shards) -> Iterator[Grouped]:
+        """Yield all matrices stored as FP8 or NVFP4."""
+        for base in bases(shards, _OF_AWQ):
+            raise FormatError(
+                f"the tensor {quote(base + _OF_AWQ)} multiplies what a matrix reads (AWQ), which "
+                "is not supported; take the model in another format"
+            )
+        yield from Fp8().matrices(shards)
+        for base in bases(shards, ".weight_scale_2"):
+            if shards.dtype(f"{base}.weight") == "U8":
+                yield nvfp4_matrix(MatrixParts(shards, base), ".weight", ".weight_scale_2")
+
+
+def nvfp4_matrix(parts: MatrixParts, codes: str, factor: str) -> Grouped:
+    """Return the matrix; codes and factor: the endings of these tensors."""
+    rows, half = parts.sides(codes, "U8")
+    cols = 2 * half
+    if cols % _BLOCK:
+        raise FormatError(
+            f"the tensor {quote(parts.base + codes)} has rows of {cols} weights, and cutaway "
+            f"reads NVFP4 in rows of whole multiples of {_BLOCK}: take the model in another format"
+        )
+    parts.expect(".weight_scale", (rows, cols // _GROUP), E4M3)
+    if parts.shape(factor, "F32") not in ((), (1,)):
+        raise FormatError(
+            f"the tensor {quote(parts.base + factor)} has the shape {parts.shape(factor, 'F32')}, "
+            "and a matrix has one factor; download the model again"
+        )
+
+    def read() -> tuple[Bytes, NDArray[np.uint8], None]:
+        scales = parts.array(".weight_scale")
+        if (scales > _LARGEST).any():
+            raise FormatError(
+                f"the tensor {quote(parts.base + '.weight_scale')} holds scales that are not "
+                "finite, or below 0; download the model again"
+            )
+        return parts.array(codes), scales, None
+
+    name, used = parts.base, tuple(parts.used)
+    return _Nvfp4(name, used, (rows, cols), "NVFP4", _GROUP, read, factor=_factor(parts, factor))
+
+
+def _factor(parts: MatrixParts, ending: str) -> NDArray[np.float32]:
+    """Return the factor of the products, (1,); FormatError if it is no ordinary number."""
+    stored = parts.array(ending).reshape(1)
+    if not np.isfinite(stored).all() or stored[0] <= 0:
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} is {stored[0]}, and a factor is above 0; "
+            "download the model again"
+        )
+    factor: NDArray[np.float32] = stored
+    return np.reciprocal(factor) if ending == ".weight_global_scale" else factor

@@ -1,0 +1,128 @@
+"""torchao's integers, as transformers writes them: each matrix flattened into several tensors.
+
+A matrix `X.weight` becomes `X._weight_qdata`, `X._weight_scale` and `X._weight_zero_point`. The
+safetensors file's own metadata has the class that they were. Int8Tensor and
+IntxUnpackedToInt8Tensor have a byte for each code, (out, in), and scale · (code - zero_point).
+Int4Tensor has two codes in a byte, the first in the low half, scales and zero points (groups, out),
+and scale · code + zero_point, with codes from -8 to 7. No format has such sums, and they become
+float32.
+"""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutaway.errors import FormatError
+from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization.floats import scale_sides
+from cutaway.files.huggingface.quantization.grouped import (
+    FLOATS,
+    Bytes,
+    Grouped,
+    MatrixParts,
+    bases,
+    fields,
+    format_of,
+    group_of,
+    pack_pairs,
+)
+from cutaway.files.huggingface.quantization.mlx import AffineMatrix
+from cutaway.files.huggingface.shards import Shards
+from cutaway.files.weights.cursor import quote
+
+_CODES, _SCALE, _ZERO = "._weight_qdata", "._weight_scale", "._weight_zero_point"
+_FACTORS = "._weight_act_pre_scale"
+_READ = ("Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor")
+
+
+class TorchAo:
+    """The method; its settings are stored with each matrix."""
+
+    @classmethod
+    def read(cls, _config: JsonObject) -> "TorchAo":
+        """Return the method; what a quantization_config says, each matrix says, too."""
+        return cls()
+
+    def matrices(self, shards: Shards) -> Iterator[Grouped]:
+        """Yield all quantised matrices."""
+        for base in bases(shards, _CODES):
+            parts, settings = MatrixParts(shards, base), _settings(shards, f"{base}.weight")
+            kind = settings.text("_type")
+            if kind not in _READ:
+                settings.refuse("_type", f"{', '.join(_READ)} are: save it as one of these")
+            if parts.has(_FACTORS):
+                raise FormatError(
+                    f"the tensor {quote(base + _FACTORS)} multiplies what a matrix reads, which is "
+                    "not supported; take the model in another format"
+                )
+            if kind == "Int4Tensor":
+                yield _pairs(parts)
+            else:
+                yield _bytes(parts, _bits(settings))
+
+
+def _settings(shards: Shards, name: str) -> JsonObject:
+    """Return what the files' metadata says of a matrix."""
+    try:
+        values = json.loads(shards.metadata.get(name, "null"))
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise FormatError(
+            f"the files' metadata does not say how {quote(name)} is quantised (torchao): save the "
+            "model again with a newer transformers"
+        )
+    return JsonObject(values, f"the metadata of {quote(name)}")
+
+
+def _bits(settings: JsonObject) -> int:
+    """Return how many bits a code has: 4 for all that have no more."""
+    target = settings.part("_data").get("target_dtype")
+    name = target.get("_data") if isinstance(target, dict) else None
+    return 4 if name in ("int1", "int2", "int3", "int4") else 8
+
+
+def _bytes(parts: MatrixParts, bits: int) -> Grouped:
+    rows, cols = parts.sides(_CODES, "I8")
+    sides = scale_sides(parts, _SCALE)
+    if sides[0] not in (1, rows):
+        raise FormatError(
+            f"the tensor {quote(parts.base + _SCALE)} has scales for {sides[0]} outputs, and "
+            f"there are {rows}; download the model again"
+        )
+    group = group_of(parts.base + _SCALE, cols, sides[1])
+    has_zeros = parts.has(_ZERO)
+    if has_zeros and scale_sides(parts, _ZERO, "I8") != sides:
+        raise FormatError(
+            f"the tensor {quote(parts.base + _ZERO)} has another shape than the scales; download "
+            "the model again"
+        )
+    format = format_of(f"INT{bits}", parts.base + _CODES, cols, group)
+    middle = np.int8(8 if bits == 4 else 0)  # the code that stands for -8 is 0
+
+    def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.int8]]:
+        codes = (parts.array(_CODES) + middle).view(np.uint8)
+        zeros = parts.array(_ZERO).reshape(sides) if has_zeros else np.zeros(sides, np.int8)
+        grid = (rows, sides[1])
+        scales = np.broadcast_to(parts.array(_SCALE).reshape(sides), grid)
+        packed = pack_pairs(codes) if bits == 4 else codes
+        return packed, scales, np.broadcast_to(zeros + middle, grid)
+
+    return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
+
+
+def _pairs(parts: MatrixParts) -> Grouped:
+    rows, half = parts.sides(_CODES, "I8", "U8")
+    cols = 2 * half
+    groups, _ = parts.sides(_SCALE, *FLOATS)
+    for ending in (_SCALE, _ZERO):
+        parts.expect(ending, (groups, rows), *FLOATS)
+    group = group_of(parts.base + _SCALE, cols, groups)
+
+    def read() -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
+        codes = fields(parts.array(_CODES).view(np.uint8), 4).view(np.int8)
+        return (codes ^ np.int8(8)) - np.int8(8), parts.array(_SCALE).T, parts.array(_ZERO).T
+
+    return AffineMatrix(parts.base, tuple(parts.used), (rows, cols), "F32", group, read)

@@ -1,0 +1,101 @@
+"""MLX's affine integers, and torchao's tensors as transformers flattens them."""
+
+import json
+
+import numpy as np
+
+from support.quantised.method import (
+    Array,
+    Method,
+    Quantised,
+    Typed,
+    bf16,
+    drawn_codes,
+    drawn_scales,
+    packed_words,
+)
+
+
+def _store(numbers: Array, dtype: str) -> tuple[Array | Typed, Array]:
+    """Return floats as a file of this dtype has them, and as float32."""
+    if dtype == "BF16":
+        return bf16(numbers)
+    rounded = numbers.astype({"F16": np.float16, "F32": np.float32}[dtype])
+    return rounded, rounded.astype(np.float32)
+
+
+def mlx(bits: int = 4, group: int = 64, dtype: str = "BF16") -> Method:
+    """mlx-lm's: unsigned words along the inputs, a float of each group to multiply, one to add."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, bits)
+        steps = drawn_scales(rng, (rows, cols // group), cols, bits)
+        scale, scales = _store(steps, dtype)
+        bias, biases = _store(-steps * 2 ** (bits - 1) * rng.uniform(0.9, 1.1), dtype)
+        of = np.arange(cols) // group
+        matrix = scales[:, of] * codes.astype(np.float32) + biases[:, of]
+        words = packed_words(codes, bits).view(np.uint32)
+        return Quantised({".weight": words, ".scales": scale, ".biases": bias}, matrix)
+
+    is_q4 = bits == 4 and dtype != "F32"
+    config = {"group_size": group, "bits": bits, "mode": "affine"}
+    return Method(config, draw, "Q4_1" if is_q4 else "F32", floats=not is_q4, key="quantization")
+
+
+def torchao_bytes(bits: int = 8, group: int | None = None, *, zeros: bool = False) -> Method:
+    """torchao's with a byte a code: Int8Tensor for whole rows without zeros, else Intx…."""
+    is_int8 = group is None and not zeros
+    kind = "Int8Tensor" if is_int8 else "IntxUnpackedToInt8Tensor"
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        size, middle = group or cols, 1 << (bits - 1)
+        codes = drawn_codes(rng, shape, bits) - middle
+        scale, scales = bf16(drawn_scales(rng, (rows, cols // size), cols, bits))
+        of_zero = np.zeros(scales.shape, np.int64)
+        if zeros:
+            of_zero = rng.integers(-middle, middle, scales.shape)
+        of = np.arange(cols) // size
+        matrix = scales[:, of] * (codes - of_zero[:, of]).astype(np.float32)
+        data: dict[str, object] = {"block_size": [1, size]}
+        if not is_int8:
+            data["target_dtype"] = {"_type": "torch.dtype", "_data": f"int{bits}"}
+        parts: dict[str, Array | Typed] = {
+            "._weight_qdata": codes.astype(np.int8),
+            "._weight_scale": scale,
+        }
+        if not is_int8:
+            parts["._weight_zero_point"] = of_zero.astype(np.int8)
+        return Quantised(parts, matrix, json.dumps({"_type": kind, "_data": data}))
+
+    format = f"INT{8 if bits == 8 else 4}_G{min(group or 128, 128)}"
+    return Method({"quant_method": "torchao"}, draw, format)
+
+
+def torchao_int4(group: int = 128) -> Method:
+    """torchao's Int4Tensor: signed codes in pairs, scales and sums along the outputs."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4) - 8
+        steps = drawn_scales(rng, (rows, cols // group), cols, 4)
+        scale, scales = bf16(np.ascontiguousarray(steps.T))
+        zero, zeros = bf16(np.ascontiguousarray(steps.T * rng.uniform(-1, 1)))
+        of = np.arange(cols) // group
+        matrix = scales.T[:, of] * codes.astype(np.float32) + zeros.T[:, of]
+        halves = codes.astype(np.int8).view(np.uint8) & 15
+        parts: dict[str, Array | Typed] = {
+            "._weight_qdata": (halves[:, ::2] | halves[:, 1::2] << 4).view(np.int8),
+            "._weight_scale": scale, "._weight_zero_point": zero,
+        }  # fmt: skip
+        settings = {"_type": "Int4Tensor", "_data": {"block_size": [1, group]}}
+        return Quantised(parts, matrix, json.dumps(settings))
+
+    return Method({"quant_method": "torchao"}, draw, "F32", floats=True)
