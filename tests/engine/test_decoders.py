@@ -160,10 +160,10 @@ def by_definition(request, model, attention, *, shift=False):
     mask[0] &= ~np.uint32(1 << MASK)
     block = attention if isinstance(attention, int) else None
     cells = make_canvas(rule, len(prompt), request.stops.max_tokens, block)
-    reveals, fingerprint = [], START
+    reveals, fingerprint, masks = [], START, [MASK] * len(cells.cells)
     while not cells.is_full:
         end = len(prompt) + (cells.span[1] if block else len(cells.cells))
-        text = [*prompt, *cells.token_ids(MASK)][:end] + behind
+        text = [*prompt, *cells.token_ids(masks)][:end] + behind
         drawn = []
         history = [c.sampled.token_id for c in cells.cells if c.sampled]
         for cell in cells.next_cells:
@@ -186,7 +186,7 @@ def by_definition(request, model, attention, *, shift=False):
         reveals.append((index, sorted(masked - {*cells.masked})))
         if cells.is_done:
             cells.next_block()
-    return cells.token_ids(MASK), reveals, fingerprint
+    return cells.token_ids(masks), reveals, fingerprint
 
 
 def figures(drawn, first, asked, rule):

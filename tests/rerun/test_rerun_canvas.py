@@ -38,6 +38,7 @@ RULES = [
     {"rule": "edit", "threshold": 0.05, "edit_threshold": 0.02},
     {"rule": "dream", "steps": 6, "order_temperature": 0.2},
     {"rule": "factor", "cache": "prefix", "block": 8},
+    {"rule": "diffusion-gemma", "entropy_bound": 9.0, "max_passes": 6},
 ]
 HOW = {"max_tokens": 20, "seed": 3, "temperature": 0.9, "top_k": 40, "ignore_eos": True}
 

@@ -1,9 +1,12 @@
 """Traces of canvases that the mock engine writes."""
 
+from dataclasses import replace
+
 from cutaway.engine import Denoise, Ended, Pass, StopParams
+from cutaway.engine.canvas import RULES as CANVAS_RULES
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.engine.events import chain_as_data
-from cutaway.sampling import Observe, SamplingParams, build_chain
+from cutaway.sampling import Observe, SamplingParams
 from cutaway.trace import Head, Token
 from cutaway.trace.record import DecoderRecord
 from cutaway.trace.write import TraceLines, end_of
@@ -19,6 +22,7 @@ RULES = [
     Rule(steps=4, remask="lowest", draws_first=True),
     Rule(order="random", steps=9, schedule="linear", remask="sigma", remask_rate=0.5),
     Rule(threshold=0.02, remask="edit", edit_threshold=0.01, noise="fresh"),
+    replace(CANVAS_RULES["diffusion-gemma"], entropy_bound=9.0, max_passes=5),
     Rule(forced_cells=(ForcedCell(1, 2, 77), ForcedCell(2, 2, 78))),
 ]
 
@@ -50,7 +54,7 @@ def events_of(
     head = Head(
         cutaway="0", model="mock", weights="0" * 64, tokenizer="0" * 64, backend="mock",
         tier="mock", threads=1, vocab_size=VOCAB, prompt=None, prompt_token_ids=prompt,
-        chain=tuple(map(dict, chain_as_data(build_chain(params, constrained=True)))),
+        chain=tuple(map(dict, chain_as_data(decoder.stages(params, constrained=True)))),
         params={"max_tokens": cells}, seed=seed, candidates=4, tracked_ids=(END,), end_ids=(END,),
         kv_bytes_per_token=4, decoder=DecoderRecord(rule, attention, False, MASK, suffix),
     )  # fmt: skip

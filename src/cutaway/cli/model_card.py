@@ -54,7 +54,8 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "positions", _positions(c)
     if any(c.windows):
         seeing = sum(window > 0 for window in c.windows)
-        span = "the last {:,} tokens" if c.is_causal else "{:,} tokens to each side"
+        one_side = c.attention != "bidirectional"
+        span = "the last {:,} tokens" if one_side else "{:,} tokens to each side"
         yield "windows", f"{seeing} of {c.layers} layers see {span.format(max(c.windows))}"
     if any(c.recurrent):
         yield "states", f"{sum(c.recurrent)} of {c.layers} layers have a recurrent one"
@@ -137,6 +138,8 @@ def _heads(c: ModelConfig) -> str:
 def _attention(c: ModelConfig) -> str:
     blocks = isinstance(c.attention, int)
     kind = f"block-causal, in blocks of {c.attention} tokens" if blocks else c.attention
+    if c.attention == "canvas":
+        kind = "causal, but a block of a canvas sees all of itself"
     return f"{kind}; rows predict the next position" if c.shift else str(kind)
 
 
@@ -154,7 +157,8 @@ def _positions(c: ModelConfig) -> str:
 
 def _chat(card: ModelInfo) -> str:
     if card.template is None and not card.config.is_causal:
-        return "none: it attends in both directions, and fills in what is masked"
+        fills = "noise" if card.config.noise else "what is masked"
+        return f"none: it attends in both directions, and fills in {fills}"
     if card.template is None:
         return "no template: completion only"
     text = f"by the template in {card.template_origin}"

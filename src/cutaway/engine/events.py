@@ -182,11 +182,12 @@ class PassCell(NamedTuple):
     logprob      the natural log-probability of that token, under the model's own logits
     entropy      the entropy of the cell's row, in nats
     figure       the value by which the rule orders cells: the highest goes first
-    was, now     the token there before and after the pass; None where it is masked
+    was, now     the token there before and after the pass; None where it is masked or noise
     logits_hash  hash of the bits of the row's logits
     likely       the two likeliest tokens but the mask, under the model's own logits, with the
                  natural log-probability of each
     observed     the values that the request's ``Observe`` names
+    read         the token that the pass read there, in a canvas of noise: noise, or ``was``
     """
 
     position: int
@@ -199,6 +200,7 @@ class PassCell(NamedTuple):
     logits_hash: int
     likely: tuple[tuple[int, float], ...]
     observed: Observation | None
+    read: int | None = None
 
 
 class Pass(NamedTuple):
@@ -208,7 +210,7 @@ class Pass(NamedTuple):
     block         positions of the block: its first, and the one after its last
     rows          how many rows were computed
     cells         the cells that were looked at, in the order of their positions
-    masked_again  positions of cells that go back to being masked
+    masked_again  positions of cells that go back to being masked, or noise
     bound         the most that revealing the pass's cells together can lose, in nats; see
                   ``canvas.bound``
     redraw        which noise its cells had: 0 for the first, n for the noise of the n-th redraw

@@ -8,8 +8,11 @@ from cutaway.errors import InputError, Name, TooLongError
 
 
 def last_seen(attention: str | int, position: int, length: int) -> int:
-    """Return the last position, below ``length``, that the token at a position attends to."""
-    if attention == "causal":
+    """Return the last position, below ``length``, that the token at a position attends to.
+
+    Within a block that is denoised, attention "canvas" sees more.
+    """
+    if attention in ("causal", "canvas"):
         return position
     if isinstance(attention, str):
         return length - 1
@@ -18,7 +21,9 @@ def last_seen(attention: str | int, position: int, length: int) -> int:
 
 def shares_blocks(attention: str | int) -> bool:
     """Whether keys and values of a whole KV block depend only on tokens up to its end."""
-    return attention == "causal" or (isinstance(attention, int) and KV_BLOCK % attention == 0)
+    return attention in ("causal", "canvas") or (
+        isinstance(attention, int) and KV_BLOCK % attention == 0
+    )
 
 
 _INSTEAD = "cutaway denoise or cutaway fill (over HTTP: /v1/completions with denoise, or /v1/fill)"
@@ -31,9 +36,12 @@ class Limits:
     model      the model's name, for errors
     attention  which tokens a token attends to: "causal", itself and those before it;
                "bidirectional", the whole text; a number n, block-causal: all up to the end of its
-               own block of n tokens
+               own block of n tokens; "canvas": itself and those before it, and within the block
+               that is denoised the whole block
     shift      whether a row predicts the next position, where attention is not causal
     mask_id    the mask token
+    signal     how many numbers the model reads of each cell of a canvas besides its token: what
+               the last pass predicted there; 0: none
     has_head   whether the model predicts tokens
     padding_ids  rows of the output matrix that stand for no token, and are never drawn
     """
@@ -44,6 +52,7 @@ class Limits:
     attention: str | int = "causal"
     shift: bool = False
     mask_id: int | None = None
+    signal: int = 0
     has_head: bool = True
     padding_ids: tuple[int, ...] = ()
     model: str = "this model"
@@ -113,11 +122,12 @@ class Limits:
             )
         self.check_scored(ids)
 
-    def check_canvas(self, total: int, prompt: int, block: int | None, mask_id: int | None) -> None:
+    def check_canvas(self, total: int, prompt: int, block: int | None, *, has_start: bool) -> None:
         """Raise InputError where the model cannot reveal a canvas.
 
         total: tokens of the text, its prompt included
         block: the rule's block size, where it has one
+        has_start: whether there is a token for cells that are not revealed: a mask, or noise
         """
         self.check_head()
         if self.is_causal:
@@ -125,9 +135,12 @@ class Limits:
                 raise InputError(
                     "this model's attention is causal: it writes from left to right, with generate"
                 )
-        elif mask_id is None:
-            raise InputError("this model names no mask token, so it has no canvas to reveal")
-        elif self.attention != "bidirectional" and block not in (None, self.attention):
+        elif not has_start:
+            raise InputError(
+                "this model names no mask token, so it has no canvas to reveal, unless one of "
+                "noise (start noise)"
+            )
+        elif isinstance(self.attention, int) and block not in (None, self.attention):
             raise InputError(
                 "block", f": this model's blocks have {self.attention} tokens: leave it out"
             )

@@ -16,7 +16,7 @@ from cutaway.engine.decoders import Autoregressive
 from cutaway.engine.events import FinishReason, Step
 from cutaway.engine.stops import StopParams
 from cutaway.errors import InputError, ReplayError
-from cutaway.sampling import Observe, SamplingParams, derive_seed
+from cutaway.sampling import Observe, SamplingParams, Stage, derive_seed
 
 if TYPE_CHECKING:
     from cutaway.engine.decoders import Decoder
@@ -158,6 +158,11 @@ class Request:
     def is_constrained(self) -> bool:
         """Whether draws may have a mask of allowed tokens."""
         return self.constraint.is_set or bool(self.decoder.banned_token_ids)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The sampling stages in force, in order."""
+        return self.decoder.stages(self.sampling, constrained=self.is_constrained)
 
     def with_seed(self, seed: int) -> "Request":
         """Return the same request with this seed."""

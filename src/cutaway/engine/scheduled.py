@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
 
 Ints = NDArray[np.int32]
+CANVAS = "canvas"
+"""The name, among those of adapters, which are hashes, of the graph for rows of canvases."""
 _NOTHING: Logits = np.empty((0, 0), np.float32)
 
 
@@ -29,6 +31,9 @@ class Scheduled:
     limits           for each row, the last position that it attends to; None: its own position
     drafted_by       what made the draft tokens: "draft" (speculation), "grammar" (which allows no
                      other token), "forced" (by the request), or its "replay"
+    window_end       the position back from which windows of its rows count; None: their own
+    inputs           what a canvas's rows read besides their tokens, (rows, width); None: the rows
+                     are of no canvas, or read nothing
     second_from      the first position of the second of two texts; 0: there is one text
     states           (row, slot): a recurrent state to store after the row; None: no layer has one
     masks            which tokens may follow the last pending token and each draft token; empty
@@ -45,6 +50,8 @@ class Scheduled:
     drafted_by: str = ""
     masks: "list[Mask | None]" = field(default_factory=list)
     states: list[tuple[int, int]] | None = None
+    window_end: int | None = None
+    inputs: Logits | None = None
     second_from: int = 0
 
     def set_drafts(self, token_ids: list[int], drafted_by: str) -> None:
@@ -99,7 +106,7 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])
     return Batch(
         *rows, np.array(logit_rows, np.int32), limits, hidden_from, _states(scheduled),
-        _types(scheduled, rows[1]),
+        _types(scheduled, rows[1]), _join_inputs(scheduled), _window_ends(scheduled, rows[1]),
     )  # fmt: skip
 
 
@@ -117,6 +124,21 @@ def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
         if entry.limits is not None:
             limits[start : start + entry.num_rows] = entry.limits
     return limits
+
+
+def _window_ends(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
+    if all(entry.window_end is None for entry in scheduled):
+        return None
+    ends = positions.copy()
+    for start, entry in _with_first_row(scheduled):
+        if entry.window_end is not None:
+            ends[start : start + entry.num_rows] = entry.window_end
+    return ends
+
+
+def _join_inputs(scheduled: list[Scheduled]) -> Logits | None:
+    parts = [entry.inputs for entry in scheduled if entry.inputs is not None]
+    return np.concatenate(parts) if parts else None
 
 
 def _types(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
@@ -178,13 +200,15 @@ def run_scheduled(
     reader    reads the hidden states of some rows
 
     A run is of one adapter and of one kind: plain rows, those with hidden states, rows with
-    interventions, or rows whose final hidden states are wanted instead of logits.
+    interventions, or rows whose final hidden states are wanted instead of logits. Rows of canvases
+    that read more than their tokens have a graph of their own, which counts as an adapter.
     """
     runs: dict[tuple[str, str], list[Scheduled]] = {}
     for entry in scheduled:
         kind = _kind(entry)
         kind = "whole" if kind == "plain" and reader.reads_hidden(entry) else kind
-        runs.setdefault((entry.sequence.request.adapter, kind), []).append(entry)
+        graph = entry.sequence.request.adapter if entry.inputs is None else CANVAS
+        runs.setdefault((graph, kind), []).append(entry)
     rows_by_id: dict[int, Logits] = {}
     for (adapter, kind), entries in runs.items():
         rows = _run_kind(backends[adapter], kind, entries, reader)

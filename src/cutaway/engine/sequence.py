@@ -26,7 +26,7 @@ from cutaway.engine.events import (
 from cutaway.engine.request import PrescribedTokens, Request
 from cutaway.engine.stops import SequenceText
 from cutaway.errors import CutawayError, InputError
-from cutaway.sampling import CompiledChain, History, ReadRow, Sampled, build_chain
+from cutaway.sampling import CompiledChain, History, ReadRow, Sampled
 from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Sequence:
         self._begin()
         sampling = self.guest_code.guard_processors(request.sampling)
         masked = request.is_constrained or bool(self.vocabulary.limits.padding_ids)
-        stages = build_chain(sampling, constrained=masked)
+        stages = request.decoder.stages(sampling, constrained=masked)
         self.chain = CompiledChain(stages, sampling, self.prompt_token_ids)
         self.backtracker: Backtracker | None = None
         if self.constraint and self.constraint.checks:

@@ -4,7 +4,7 @@ Nothing here runs the request.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache, partial
 from numbers import Integral, Real
 from os import PathLike
@@ -154,11 +154,30 @@ class BaseLLM:
         traced: bool = False,
     ) -> Options:
         """Parse keywords with ``options.parse_options``; turn DRY's breakers into token ids."""
-        options = {**(common or {}), **keywords}
+        common = common or {}
+        keywords, common = self._with_usual_rule(keywords, common)
+        options = {**common, **keywords}
         if "dry_breakers" in options or _is_on(options.get("dry_multiplier")):
             breakers = self._breaker_ids(options.get("dry_breakers", DRY_BREAKERS))
             keywords = {**keywords, "dry_breakers": breakers}
         return parse_options(keywords, common, traced=traced)
+
+    def _with_usual_rule(
+        self, keywords: Mapping[str, Any], common: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Complete the rule of a canvas by what the model's file says; return both mappings.
+
+        The file's temperatures are then the whole chain, unless the request says otherwise.
+        """
+        usual = usual_rule(self.model.config)
+        of = keywords if "denoise" in keywords else common
+        if usual is None or of.get("denoise") in (None, False):
+            return keywords, common
+        from cutaway.engine.canvas import with_usual
+
+        of = {**of, "denoise": with_usual(of["denoise"], usual)}
+        keywords, common = (of, common) if "denoise" in keywords else (keywords, of)
+        return keywords, {"temperature": 1.0, "top_p": 1.0, **common}
 
     def _breaker_ids(self, breakers: Any) -> Any:
         """Return the ids among these breakers, and the ids of all tokens that contain a breaker."""
@@ -281,6 +300,16 @@ def common_options(options: Mapping[str, Any]) -> Options:
     return parsed
 
 
+def usual_rule(config: ModelConfig) -> dict[str, Any] | None:
+    """Return the settings of the rule that a file of a model of noise gives; None for others."""
+    if config.noise is None:
+        return None
+    settings = {f.name: getattr(config.noise, f.name) for f in fields(config.noise)}
+    length = settings.pop("canvas_length")
+    block = length if config.attention == "canvas" else None  # others see all cells anyway
+    return {"rule": "diffusion-gemma", "block": block, **settings}
+
+
 def limits_of(model: LoadedModel) -> Limits:
     """Return the limits that the model imposes on requests."""
     tokenizer = model.tokenizer
@@ -291,6 +320,7 @@ def limits_of(model: LoadedModel) -> Limits:
         attention=model.config.attention,
         shift=model.config.shift,
         mask_id=tokenizer.mask_id,
+        signal=model.config.hidden if model.config.attention == "canvas" else 0,
         has_head=model.graph.has_head,
         padding_ids=tokenizer.padding_ids,
         model=model.name,
@@ -309,7 +339,7 @@ def make_engine(
     adapters = {adapted.adapter: adapted.backend for adapted in adapted_models}
     engine = Engine(
         model.backend, limits_of(model), token_bytes, lambda: model.grammars, policy,
-        adapters=adapters,
+        adapters=adapters, canvas=model.canvas,
     )  # fmt: skip
     if store:
         store.open(model, engine)
@@ -399,7 +429,8 @@ def _make_decoder(
         after = _suffix_ids(llm, options)
     ends = tokenizer.sep_id is not None and ids[-1:] == [tokenizer.sep_id]
     ids, after = (ids[:-1], [*after, ids[-1]]) if ends else (ids, after)
-    never = None if llm.config.is_causal else tokenizer.mask_id
+    has_no_mask = llm.config.is_causal or llm.config.noise is not None
+    never = None if has_no_mask else tokenizer.mask_id
     return ids, Denoise(options.denoise, never, tuple(after))
 
 

@@ -26,7 +26,7 @@ from cutaway.requests.base import Prepared
 from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.requests.options import Options
 from cutaway.requests.shown_step import ShownStep
-from cutaway.sampling import ReadRow, build_chain
+from cutaway.sampling import ReadRow
 from cutaway.sampling.observe import START
 
 if TYPE_CHECKING:
@@ -198,8 +198,7 @@ class Generation:
     @property
     def chain(self) -> tuple[Mapping[str, Any], ...]:
         """The sampling stages in force, in order."""
-        request = self.prepared.request
-        return chain_as_data(build_chain(request.sampling, constrained=request.is_constrained))
+        return chain_as_data(self.prepared.request.stages)
 
     def usage(self) -> Usage:
         """Token counts: of the prompt, and of the steps that were read."""

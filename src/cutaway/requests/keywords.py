@@ -195,6 +195,12 @@ class DenoiseOptions(RequestOptions, total=False):
     edit_threshold: float
     cache: str
     noise: str
+    start: str
+    max_passes: int | None
+    t_max: float | None
+    t_min: float | None
+    stability_threshold: int | None
+    confidence_threshold: float | None
     forced_cells: Sequence[tuple[int, int, int]]
 
 

@@ -46,10 +46,13 @@ class StageReport(NamedTuple):
     min_kept_logit: float | None
 
 
-def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[Stage, ...]:
+def build_chain(
+    params: SamplingParams, *, constrained: bool = False, scheduled: bool = False
+) -> tuple[Stage, ...]:
     """Return the stages that these settings need, in order.
 
     constrained: draws may have a mask of allowed tokens.
+    scheduled: later draws have another temperature, so that its stage is there even at 1.
 
     A stage that would change nothing is left out. Temperature and filters are left out at
     temperature 0, too: the draw takes the likeliest of the tokens that the other stages leave.
@@ -60,7 +63,8 @@ def build_chain(params: SamplingParams, *, constrained: bool = False) -> tuple[S
     for name in params.order:
         spec = STAGES[name]
         is_on = (spec.at_zero or params.temperature) and not all(map(params.is_off, spec.switches))
-        if is_on or (name == "constraint" and constrained):
+        is_needed = {"constraint": constrained, "temperature": scheduled}.get(name, False)
+        if is_on or is_needed:
             chain.append(Stage(name, {key: getattr(params, of) for key, of in spec.rule.items()}))
     return tuple(chain)
 

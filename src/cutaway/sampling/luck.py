@@ -20,7 +20,7 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
 _ROUNDS = 10
 # The last counter word: the purpose of the number.
-_TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL, _ORDER, _MASK_AGAIN = 0, 1, 2, 3, 4, 5, 6
+_TOKEN, _SAMPLE, _COIN, _TEXT, _TRIAL, _ORDER, _MASK_AGAIN, _NOISE = 0, 1, 2, 3, 4, 5, 6, 7
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
@@ -84,11 +84,21 @@ def mask_luck(seed: int, places: list[int]) -> Floats:
     return _uniform_at(seed, places, _MASK_AGAIN)
 
 
+def noise_tokens(seed: int, places: list[int], vocab: int) -> list[int]:
+    """Return a random token for each place, as a canvas of noise has them: 0 … vocab - 1."""
+    tokens: list[int] = (_words_at(seed, places, _NOISE) * np.uint64(vocab) >> _SHIFT).tolist()
+    return tokens
+
+
 def _uniform_at(seed: int, places: list[int], purpose: int) -> Floats:
+    return (_words_at(seed, places, purpose).astype(np.float64) + 0.5) * 2.0**-32
+
+
+def _words_at(seed: int, places: list[int], purpose: int) -> Words:
     at, redraw = (np.array(words, np.uint64) for words in zip(*map(_split, places), strict=True))
     zero = np.zeros_like(at)
     first, *_ = philox((zero, at, redraw, zero + np.uint64(purpose)), _split(seed))
-    return (first.astype(np.float64) + 0.5) * 2.0**-32
+    return first
 
 
 def text_luck(seed: int, n: int) -> Floats:

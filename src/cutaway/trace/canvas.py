@@ -61,7 +61,7 @@ class CellMoment:
     entropy      entropy in bits
     figure       the figure by which the rule orders cells
     place        the cell's place in that order, from 1, among the ``masked`` cells that the pass
-                 looked at; None: the cell was not masked
+                 looked at, or among all where the rule chooses among all; None: it has no place
     neighbour    for a revealed cell, the first cell in the order that was not revealed; for a cell
                  that stayed masked, the last one that was revealed; None: no such cell
     margin       this cell's figure minus the neighbour's
@@ -163,23 +163,24 @@ def rule_label(rule: Rule) -> str:
     return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 
-def sort_by_figure(cells: Iterable[PassCell]) -> list[PassCell]:
-    """Return the masked cells in the order of their figures; ties go to the lowest position."""
-    return sorted((c for c in cells if c.was is None), key=lambda c: (-c.figure, c.position))
+def sort_by_figure(cells: Iterable[PassCell], *, masked: bool = True) -> list[PassCell]:
+    """Return cells in the order of their figures; ties go to the lowest position.
+
+    masked: only those that were masked before the pass
+    """
+    line = (cell for cell in cells if cell.was is None or not masked)
+    return sorted(line, key=lambda cell: (-cell.figure, cell.position))
 
 
 def _moment(trace: Trace, canvas_pass: Pass, cell: PassCell) -> CellMoment:
-    first, line, event = (
-        len(trace.head.prompt_token_ids),
-        sort_by_figure(canvas_pass.cells),
-        _event(canvas_pass, cell),
-    )
+    first, event = len(trace.head.prompt_token_ids), _event(canvas_pass, cell)
+    line = sort_by_figure(canvas_pass.cells, masked=not trace.head.chooses_anew)
     forced = _forced_positions(trace, canvas_pass)
     unmasked = [c for c in line if c.now is not None and c.position not in forced]
     left = [c for c in line if c.now is None]
     if event in ("revealed", "edited") and cell.position in forced:
         event = "forced"
-    other = (left[:1] if cell.now is not None else unmasked[-1:]) if cell.was is None else []
+    other = (left[:1] if cell.now is not None else unmasked[-1:]) if cell in line else []
     best = cell.likely[0] if cell.likely else None
     return CellMoment(
         index=canvas_pass.index,

@@ -283,7 +283,11 @@ class _Records:
             left, again = self.canvas.get(cell.position), cell.position in canvas_pass.masked_again
             _require(cell.was == left, f"was: at {cell.position} passes left {left}")
             may_be = (None,) if again else (cell.was, cell.token_id)
-            _require(cell.now in may_be, f"now: it cannot leave {cell.now} at {cell.position}")
+            may_end = head.chooses_anew and cell.now is not None  # with its likeliest token
+            _require(
+                may_end or cell.now in may_be,
+                f"now: it cannot leave {cell.now} at {cell.position}",
+            )
             self.canvas[cell.position] = cell.now
         self.canvas.update(dict.fromkeys(canvas_pass.masked_again))
         self.passes.append(canvas_pass)

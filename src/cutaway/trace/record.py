@@ -27,10 +27,10 @@ DENOISE = "denoise"
 class DecoderRecord:
     """The decoder of a canvas; a text written from left to right has none.
 
-    attention   "causal", "bidirectional", or a block size: a token then attends to all tokens up to
-                the end of its block
+    attention   "causal", "bidirectional", "canvas" (see ``Limits``), or a block size: a token then
+                attends to all tokens up to the end of its block
     shift       whether a token's row predicts the next position
-    mask_id     the input token at a masked cell; None if attention is causal
+    mask_id     the input token at a masked cell; None if attention is causal, or there is none
     suffix_ids  tokens after the canvas
     """
 
@@ -64,7 +64,7 @@ def _rule(value: Any) -> Rule:
 
 
 def _attention(value: Any) -> str | int:
-    words = check.one_of("causal", "bidirectional")
+    words = check.one_of("causal", "bidirectional", "canvas")
     return check.integer(value) if type(value) is int else words(value)
 
 
@@ -175,6 +175,11 @@ class Head:
     interventions: tuple[Intervention, ...] = ()
     decoder: DecoderRecord | None = None
     sizes: SizesRecord | None = None
+
+    @property
+    def chooses_anew(self) -> bool:
+        """Whether each pass over a canvas chooses among all cells of a block."""
+        return self.decoder is not None and self.decoder.rule.remask == "unchosen"
 
     @property
     def cells(self) -> int:

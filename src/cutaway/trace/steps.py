@@ -5,7 +5,7 @@ p = exp(z - log_sum_exp). It lacks the sequence's number, the number of released
 likeliest tokens after the chain: reading gives 0, 0 and ().
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -193,7 +193,9 @@ _STEP: Json = {
 def pass_to_json(canvas_pass: Pass) -> Json:
     """Return a pass's line. The cells are columns, which keeps the line short."""
     columns: Json = dict(zip(PassCell._fields, zip(*canvas_pass.cells, strict=True), strict=True))
-    likely = columns.pop("likely")
+    likely, read = columns.pop("likely"), columns.pop("read")
+    if any(token_id is not None for token_id in read):
+        columns["read"] = read
     return {
         "kind": "pass",
         "index": canvas_pass.index,
@@ -224,7 +226,8 @@ def tokens_of_pass(canvas_pass: Pass) -> set[int]:
     """Return the token ids in a pass's line."""
     ids = {token_id for cell in canvas_pass.cells for token_id, _ in cell.likely}
     for cell in canvas_pass.cells:
-        ids.update(token for token in (cell.token_id, cell.was, cell.now) if token is not None)
+        tokens = (cell.token_id, cell.was, cell.now, cell.read)
+        ids.update(token for token in tokens if token is not None)
     return ids
 
 
@@ -232,11 +235,13 @@ def tokens_of_pass(canvas_pass: Pass) -> set[int]:
 
 
 def _cells(value: Any) -> tuple[PassCell, ...]:
-    columns = check.fields(value, _CELL)
+    is_noise = isinstance(value, Mapping) and "read" in value
+    columns = check.fields(value, _CELL if is_noise else drop_fields(_CELL, "read"))
     if len({*map(len, columns.values())}) > 1 or not columns["position"]:
         raise ValueError("must be columns of one length, for one cell or more")
     columns["likely"] = tuple(map(_pairs, columns["likely"], columns.pop("likely_logprob")))
-    columns["observed"] = (None,) * len(columns["position"])
+    nothing = (None,) * len(columns["position"])
+    columns |= {"observed": nothing, "read": columns.get("read", nothing)}
     return tuple(map(PassCell._make, zip(*(columns[f] for f in PassCell._fields), strict=True)))
 
 
@@ -261,6 +266,7 @@ _CELL = {
     "figure": check.items(check.number),
     "was": check.items(check.optional(check.integer)),
     "now": check.items(check.optional(check.integer)),
+    "read": check.items(check.integer),
     "likely": check.items(check.items(check.integer)),
     "likely_logprob": check.items(check.items(check.number)),
     "logits_hash": check.items(word),

@@ -10,7 +10,8 @@ from itertools import product
 import pytest
 
 from cutaway.engine import Denoise, StopParams
-from cutaway.engine.canvas import BlockProgress, Rule, _count_by_schedule, make_canvas
+from cutaway.engine.canvas import Rule, make_canvas
+from cutaway.engine.canvas.figures import BlockProgress, _count_by_schedule
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import AT, noise
 

@@ -176,6 +176,7 @@ RULES = [
     {"rule": "edit", "threshold": 0.02, "edit_threshold": 0.02, "temperature": 1.5},
     {"rule": "mask-predict", "steps": 4, "temperature": 0},
     {"rule": "entropy-bound", "entropy_bound": 5, "noise": "fresh", "temperature": 1.1},
+    {"rule": "diffusion-gemma", "entropy_bound": 9, "max_passes": 5, "temperature": 1.1},
 ]
 
 
@@ -194,6 +195,7 @@ def texts_of(completion, mask, attention):
     first = len(LONGER)
     cells = {first + i: mask for i in range(len(completion.token_ids))}
     for made in completion.passes:
+        cells |= {cell.position: cell.read for cell in made.cells if cell.read is not None}
         end = first + len(cells) if attention == "bidirectional" else made.block[1]
         yield made, [*LONGER, *(cells[p] for p in range(first, end))]
         cells |= {p: mask if token is None else token for p, token in made.tokens_after.items()}

@@ -39,12 +39,13 @@ class Batch(NamedTuple):
                                last row is stored, in the slot of that row's KV block
     types              (M,)    whether a row's token is in the first text, 0, or the second, 1, for
                                models with a vector for each (BERT); None: all are in the first
+    window_ends        (M,)    the position back from which each row's windows count; None: its own
     given              (M, width) float32: the input that a graph reads for each row beside its
                                token (``Graph.given_rows``); None if it reads none
 
     A row's limit may lie before or after its position. The caller ensures that the keys and values
     up to the limit were stored by earlier runs or are stored by this batch. Where a layer has a
-    window, the first position that a row sees is ``position - window + 1``, for any limit.
+    window, the first position that a row sees is ``window_end - window + 1``, for any limit.
 
     Each KV block has a slot of the same number; ``DRAFT_STATES`` more slots follow. A sequence
     continues from the state after the position before its first row. That state must be in the slot
@@ -61,6 +62,7 @@ class Batch(NamedTuple):
     states: Ints | None = None
     types: Ints | None = None
     given: NDArray[np.float32] | None = None
+    window_ends: Ints | None = None
 
 
 class Edit(NamedTuple):

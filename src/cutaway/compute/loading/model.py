@@ -25,6 +25,7 @@ from cutaway.files.weights import ModelFile
 from cutaway.text import ChatTemplate
 
 if TYPE_CHECKING:
+    from cutaway.compute.backends.canvas import CanvasBackends
     from cutaway.compute.loading.adapter import Adapter
     from cutaway.compute.loading.identity import Identity
     from cutaway.text.grammar.compiler import GrammarCompiler
@@ -69,6 +70,7 @@ class LoadedModel:
         self._owner, self._lock, self._progress = "", Lock(), progress
         self._weights = weights
         self._backend: Backend | None = None
+        self._canvas: CanvasBackends | None = None
         self._adapters = LoadedAdapters()
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
         with self.open_file() as file:
@@ -148,10 +150,31 @@ class LoadedModel:
         self, config: ModelConfig, graph: Graph, file: ModelFile, *, show: bool,
         on_progress: Callable[[int], object] = lambda _done: None,
     ) -> None:  # fmt: skip
-        self._backend = self._adapters.put_on(load_weights(
+        backend = load_weights(
             graph, file, self._setup, self.name, context=self.context, kv_tokens=self.kv_tokens,
             writes=config.is_causal, tells=self._progress, show=show, on_progress=on_progress,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self._canvas = self._canvas_backends(config, backend, file)
+        self._backend = self._adapters.put_on(backend)
+
+    def _canvas_backends(
+        self, config: ModelConfig, backend: Backend, file: ModelFile
+    ) -> "CanvasBackends | None":
+        """Return what computes the canvas of a model with self-conditioning; None for others."""
+        if config.attention != "canvas":
+            return None
+        from cutaway.compute.backends.canvas import CanvasBackends
+        from cutaway.compute.model.canvases import TRANSPOSED, build_canvas
+        from cutaway.files.weights.transposed import TransposedFile
+
+        if self._adapters.common or self._adapters.names:
+            raise InputError(
+                "lora", ": this model denoises a canvas without adapters: leave it out"
+            )
+        graphs = build_canvas({name: info.shape for name, info in file.tensors.items()}, config)
+        transposed = TransposedFile(file, "token_embd.weight", f"{TRANSPOSED}.weight")
+        rows = backend.with_adapter(graphs.rows, file)
+        return CanvasBackends(rows, backend.with_graph(graphs.blend, transposed))
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """Return the model with this adapter, with a name and an identity of its own; "": itself.
@@ -220,6 +243,12 @@ class LoadedModel:
                 "load the model"
             )  # fmt: skip
         return self._backend
+
+    @property
+    def canvas(self) -> "CanvasBackends | None":
+        """What computes a canvas, if that takes more than the backend; see ``backend``."""
+        _ = self.backend
+        return self._canvas
 
     @property
     def computer(self) -> Computer:
@@ -312,7 +341,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free the weights, the threads and the KV cache."""
-        self._backend = None
+        self._backend = self._canvas = None
         self._adapters.close()
 
     def __reduce__(self) -> Any:

@@ -58,6 +58,7 @@ class ModelConfig:
                        logits are divided by logit_scale
     experts            how many experts a layer with experts has; 0 if no layer has experts
     mixture            how experts are chosen; None without experts
+    noise              how a canvas of random tokens is denoised; None for other models
     """
 
     architecture: str
@@ -87,6 +88,7 @@ class ModelConfig:
     norm_eps: float
     experts: int
     mixture: Mixture | None
+    noise: "Denoising | None" = None
 
     @property
     def experts_used(self) -> int:
@@ -104,6 +106,22 @@ class ModelConfig:
         return kind(**shared | facts)
 
 
+@dataclass(frozen=True, slots=True)
+class Denoising:
+    """How the canvas of a model whose texts begin as random tokens is denoised; see ``Rule``.
+
+    canvas_length  cells of a block, where a block attends to what is before it alone
+    """
+
+    canvas_length: int
+    max_passes: int
+    t_max: float
+    t_min: float
+    entropy_bound: float
+    stability_threshold: int
+    confidence_threshold: float
+
+
 # -- how an architecture is wired, and its values of keys that files lack --------------------------
 
 
@@ -119,6 +137,7 @@ class Architecture:
     must_be              key -> the only values that the graph can compute, the usual one first
     extend               reads the keys of this architecture alone, into a subclass of the config
     layer                adds one layer by its number; for architectures that may have a draft head
+    canvas               builds the graph of a canvas's rows, for models with self-conditioning
     mixture              how experts are chosen, where files have no key for it; all have `used`
     activations          GGUF's name of an MLP's activation -> ``ModelConfig.activation``, the usual
                          one first
@@ -135,6 +154,7 @@ class Architecture:
     must_be: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     extend: Callable[[MetadataReader, ModelConfig], ModelConfig] = lambda _read, config: config
     layer: Callable[[Graph, Any, Tensor, int], Tensor] | None = None
+    canvas: Callable[[Graph, Any], Tensor] | None = None
     mixture: Mixture = _MIXTURE
     activations: Mapping[str, str] = field(default_factory=dict)
     layer_norm: bool = False
@@ -180,7 +200,7 @@ def config_from_gguf(
         if key not in row.defaults:
             read.must_be(key, *values)
     hidden, (layers, unrun) = read.size("embedding_length"), _layers(read)
-    attention = _attention(read)
+    attention = "canvas" if row.canvas else _attention(read)
     windows = windows_of(read, layers, attention)
     heads = row.heads(read, windows) if row.heads else heads_of(read, has_states=row.has_states)
     width = heads.dim or 2  # without attention nothing is rotated either
@@ -191,6 +211,7 @@ def config_from_gguf(
     shared = ModelConfig(
         architecture=read.prefix, context_length=longest, attention=attention,
         shift=MetadataReader(metadata, "diffusion", row.defaults).flag("shift_logits", False),
+        noise=_noise(MetadataReader(metadata, "diffusion", row.defaults)),
         layers=layers, unrun_layers=unrun, hidden=hidden,
         heads=heads.queries, kv_heads=heads.kv, head_dim=heads.dim,
         learned_positions=row.learned_positions, rope=rope, rope_local=_local(read, rope, width),
@@ -246,6 +267,18 @@ def _attention(read: MetadataReader) -> Attention:
     if extra.value("block_size") is not None:
         return extra.size("block_size")
     return "causal" if read.flag("attention.causal", True) else "bidirectional"
+
+
+def _noise(read: MetadataReader) -> Denoising | None:
+    """Read the keys of a canvas of noise, as llama.cpp's diffusion-gemma has them."""
+    if read.value("canvas_length") is None:
+        return None
+    return Denoising(
+        read.size("canvas_length"), read.size("eb_max_steps", 48),
+        read.number("eb_t_max", 0.8), read.number("eb_t_min", 0.4),
+        read.number("eb_entropy_bound", 0.1), read.size_or_zero("eb_stability_threshold", 1),
+        read.number("eb_confidence_threshold", 0.005),
+    )  # fmt: skip
 
 
 def _activation(read: MetadataReader, row: Architecture) -> str:

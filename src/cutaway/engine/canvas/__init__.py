@@ -1,18 +1,27 @@
-"""A canvas of masked cells, and how a rule decides which of them a pass reveals.
+"""A canvas of masked or noisy cells, and how a rule decides which of them a pass reveals.
 
-This module has the cells of one text, the current block, and the rule's arithmetic: pure functions
-of the cells' figures order the cells, count those to reveal and choose those to mask again. Of
-cells with equal values, the one at the lowest position comes first.
+This module has the cells of one text and the current block. The rule's arithmetic is in
+``figures``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import pi
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.engine.canvas.figures import (
+    BlockProgress,
+    Figures,
+    bound,
+    choose_masked_again,
+    count_revealed,
+    figure,
+    find_edits,
+    is_sure,
+    rank,
+)
 from cutaway.engine.canvas.rule import (
     RULES,
     SETTING_WORDS,
@@ -22,183 +31,16 @@ from cutaway.engine.canvas.rule import (
     Setting,
     read_rule,
     rule_of_text,
+    with_usual,
 )
 from cutaway.sampling import Sampled
-from cutaway.sampling.fixed_math import Floats, exp, log, ordered_sum
-from cutaway.sampling.luck import mask_luck, order_luck, place_of
+from cutaway.sampling.fixed_math import Floats, exp
 
 __all__ = [
     "RULES", "SETTINGS", "SETTING_WORDS", "Canvas", "Cell", "Figures", "ForcedCell", "Revealed",
     "Rule", "Setting", "make_canvas", "most_computed", "read_rule", "rule_of_text",
+    "with_usual",
 ]  # fmt: skip
-
-# -- a rule applied to figures ---------------------------------------------------------------------
-
-Positions = NDArray[np.int64]
-_FLOAT_ONE = np.float32(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of n cells, in the order of their positions; each is an array (n,).
-
-    p_drawn            the probability of the token that was drawn
-    p_best, p_second   the probabilities of the two likeliest tokens
-    entropy            the entropy of the distribution of tokens, in nats
-    """
-
-    positions: Positions
-    p_drawn: Floats
-    p_best: Floats
-    p_second: Floats
-    entropy: Floats
-
-    def select(self, indices: NDArray[np.int64]) -> "Figures":
-        """Return the figures of the cells at these indices."""
-        return Figures(
-            self.positions[indices], self.p_drawn[indices], self.p_best[indices],
-            self.p_second[indices], self.entropy[indices],
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class BlockProgress:
-    """Where one pass is in the schedule of its block.
-
-    index          the pass's index among the ``passes`` of the block's schedule
-    cells          number of cells of the block
-    passes_before  passes over the canvas before this one
-    """
-
-    index: int
-    passes: int
-    cells: int
-    passes_before: int
-
-
-def figure(rule: Rule, figures: Figures, seed: int, progress: BlockProgress) -> Floats:
-    """Return the value of each cell, (n,), by which cells are ordered: the highest goes first."""
-    values = _figure(rule, figures, seed, progress)
-    if rule.order_temperature > 0:
-        places = [place_of(int(p), progress.passes_before) for p in figures.positions]
-        values = values / rule.order_temperature - log(-log(order_luck(seed, places)))
-    return values
-
-
-def _figure(rule: Rule, figures: Figures, seed: int, progress: BlockProgress) -> Floats:
-    match rule.order:
-        case "margin":
-            return figures.p_best - figures.p_second
-        case "entropy":
-            return -figures.entropy
-        case "random":
-            return order_luck(
-                seed, [place_of(int(p), progress.passes_before) for p in figures.positions]
-            )
-        case "left":
-            return -figures.positions.astype(np.float64)
-    return confidence(rule, figures)
-
-
-def confidence(rule: Rule, figures: Figures) -> Floats:
-    """Return each cell's confidence, (n,): p_drawn if the rule draws first, else p_best."""
-    return figures.p_drawn if rule.draws_first else figures.p_best
-
-
-def rank(values: Floats, positions: Positions) -> NDArray[np.int64]:
-    """Return the indices that sort cells by value, the highest first."""
-    return np.lexsort((positions, -values))
-
-
-def count_revealed(rule: Rule, best_first: Figures, progress: BlockProgress) -> int:
-    """Return how many masked cells to reveal, from the first of ``best_first`` on."""
-    masked, sure = len(best_first.positions), confidence(rule, best_first)
-    if rule.threshold is not None:
-        return max(1, int(np.count_nonzero(sure >= rule.threshold)))
-    if rule.factor is not None:
-        n = np.arange(1, masked + 1)
-        return max(1, int(np.max(np.where(sure >= 1 - rule.factor / (n + 1), n, 0))))
-    if rule.entropy_bound is not None:
-        sums = np.cumsum(best_first.entropy) - np.maximum.accumulate(best_first.entropy)
-        return max(1, int(np.searchsorted(sums, rule.entropy_bound, side="right")))
-    return min(masked, _count_by_schedule(rule, masked, progress))
-
-
-def _count_by_schedule(rule: Rule, masked: int, progress: BlockProgress) -> int:
-    passes_left = progress.passes - progress.index
-    if rule.remask == "lowest":
-        return masked
-    if rule.schedule == "even":
-        base, more = divmod(progress.cells, progress.passes)
-        return base + (progress.index < more) if passes_left > 1 else masked
-    if passes_left <= 1:
-        return masked
-    if rule.schedule == "dream":
-        now, then = (
-            1 - k / progress.passes * (1 - 1e-3) for k in (progress.index, progress.index + 1)
-        )
-        return int(masked * (1 - then / now))
-    revealed, to_reveal = (
-        _share_revealed(rule, progress.index, progress),
-        _share_revealed(rule, progress.index + 1, progress),
-    )
-    stays = float(
-        (_FLOAT_ONE - to_reveal) / (_FLOAT_ONE - revealed)
-    )  # probability that a masked cell stays masked
-    refilled = _sigma(rule, progress) * float(revealed / (_FLOAT_ONE - revealed))
-    return int(np.round(masked * (1 - stays + refilled)))
-
-
-def _share_revealed(rule: Rule, index: int, progress: BlockProgress) -> np.float32:
-    """Return the share of cells that a schedule has revealed before a pass, rounded as in dLLM."""
-    time = np.float32((progress.passes - index) / progress.passes)
-    done = _FLOAT_ONE - time
-    if rule.schedule == "cosine":
-        done = _FLOAT_ONE - np.cos(np.float32(pi / 2) * done)
-    return np.float32(done)
-
-
-def _sigma(rule: Rule, progress: BlockProgress) -> float:
-    """The probability that a revealed cell is masked again in this pass: ReMDM's, with a cap."""
-    now, then = (float(_share_revealed(rule, progress.index + n, progress)) for n in (0, 1))
-    if rule.remask != "sigma" or now <= 0:
-        return 0.0
-    return min(rule.remask_rate, (1 - then) / now)
-
-
-def choose_masked_again(
-    rule: Rule, positions: Positions, p_drawn: Floats, seed: int, progress: BlockProgress
-) -> list[int]:
-    """Return the positions of revealed cells that are masked again.
-
-    positions: the positions of the block's revealed cells
-    p_drawn: the probability of each one's token in the pass that revealed the cell
-    """
-    if rule.remask == "lowest":
-        number = progress.cells * (progress.passes - progress.index - 1) // progress.passes
-        lowest = rank(-p_drawn, positions)[:number]
-        return sorted(positions[lowest].tolist())
-    if rule.remask == "sigma" and len(positions):
-        places = [place_of(int(p), progress.passes_before) for p in positions]
-        return [int(p) for p in positions[mask_luck(seed, places) < _sigma(rule, progress)]]
-    return []
-
-
-def find_edits(rule: Rule, figures: Figures, other: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask, (n,), of the cells that get their drawn token in place of their own.
-
-    other: the revealed cells whose token differs from the drawn one, (n,)
-    """
-    return other & (figures.p_drawn > rule.edit_threshold) & (rule.remask == "edit")
-
-
-def bound(entropies: Floats) -> float:
-    """Return the most nats that revealing cells together can lose.
-
-    This is the sum of all entropies but the largest.
-    """
-    return ordered_sum(entropies) - float(np.max(entropies)) if len(entropies) else 0.0
-
 
 # -- the cells -------------------------------------------------------------------------------------
 
@@ -208,9 +50,9 @@ MOST_EDITS = 16
 
 @dataclass(slots=True)
 class Cell:
-    """One cell, masked or revealed.
+    """One cell: masked, noisy or revealed.
 
-    sampled     the draw that revealed it; None while it is masked
+    sampled     the draw that revealed it; None while it is not revealed
     pass_index  the pass that revealed it
     """
 
@@ -219,7 +61,7 @@ class Cell:
 
     @property
     def token_id(self) -> int | None:
-        """The cell's token; None while it is masked."""
+        """The token that was drawn for the cell; None while it is not revealed."""
         return None if self.sampled is None else self.sampled.token_id
 
 
@@ -248,6 +90,8 @@ class Canvas:
     index    passes so far, over all blocks
     step     number of the current pass in the block's schedule
     edits    passes over the current block that began without masked cells
+    likeliest  the likeliest tokens of the block's cells in each of the last passes, where a block
+             may end once they no longer change
     is_done  whether the current block is finished
     """
 
@@ -260,6 +104,7 @@ class Canvas:
     index: int = 0
     step: int = 0
     edits: int = 0
+    likeliest: list[tuple[int, ...]] = field(default_factory=list)
     is_done: bool = False
 
     @property
@@ -280,7 +125,7 @@ class Canvas:
     @property
     def next_cells(self) -> list[int]:
         """The cells that the next pass computes."""
-        if self.rule.remask == "edit":
+        if self.rule.remask in ("edit", "unchosen"):
             return list(range(*self.span))
         return sorted({*self.masked, *self.forced})
 
@@ -293,13 +138,23 @@ class Canvas:
             if pass_index == self.index and cell in range(*self.span)
         }
 
-    def token_ids(self, mask_id: int) -> list[int]:
-        """Return each cell's token; ``mask_id`` for a masked cell."""
-        return [mask_id if cell.sampled is None else cell.sampled.token_id for cell in self.cells]
+    def token_ids(self, unrevealed: Sequence[int]) -> list[int]:
+        """Return each cell's token; that of ``unrevealed`` for a cell that is not revealed."""
+        return [
+            other if cell.sampled is None else cell.sampled.token_id
+            for cell, other in zip(self.cells, unrevealed, strict=True)
+        ]
+
+    @property
+    def temperature(self) -> float:
+        """The next pass's temperature, by which the request's is multiplied."""
+        return self.rule.temperature(self.step, self.passes[self.block])
 
     def reveal(self, sampled: Sequence[Sampled], figures: Figures, seed: int) -> Revealed:
         """Apply the rule to the computed cells and their draws; return the effect."""
         cells = self.next_cells
+        if self.rule.remask == "unchosen":
+            return self._choose_anew(sampled, figures, seed)
         masked = np.array([self.cells[cell].sampled is None for cell in cells], np.bool_)
         values = figure(self.rule, figures, seed, self._progress)
         forced = {n for n, cell in enumerate(cells) if cell in self.forced}
@@ -321,9 +176,45 @@ class Canvas:
         self.is_done = not self.masked and self._is_finished(bool(changed))
         return Revealed(values, again, bound(figures.entropy[np.array(revealed, np.int64)]))
 
+    def _choose_anew(self, sampled: Sequence[Sampled], figures: Figures, seed: int) -> Revealed:
+        """Reveal the cells of the block that the rule chooses of all; the others go back."""
+        cells, forced = self.next_cells, self.forced
+        values = figure(self.rule, figures, seed, self._progress)
+        choice = self._choose_revealed(figures, values, np.ones(len(cells), np.bool_))
+        choice |= {n for n, cell in enumerate(cells) if cell in forced}
+        again = [
+            cell
+            for n, cell in enumerate(cells)
+            if n not in choice and self.cells[cell].sampled is not None
+        ]
+        for n, cell in enumerate(cells):
+            self.cells[cell] = Cell(sampled[n], self.index) if n in choice else Cell()
+        self.is_done = self._is_last(figures)
+        self.index, self.step = self.index + 1, self.step + 1
+        entropies = figures.entropy[np.array(sorted(choice), np.int64)]
+        return Revealed(values, again, bound(entropies))
+
+    def _is_last(self, figures: Figures) -> bool:
+        """Whether the block ends with this pass: no pass is left, or it is stable and sure."""
+        stability = self.rule.stability_threshold
+        if self.step + 1 == self.passes[self.block]:
+            return True
+        if stability is None or figures.best_ids is None:
+            return False
+        before, now = self.likeliest, tuple(figures.best_ids.tolist())
+        self.likeliest = [*before, now][-stability:] if stability else []
+        is_stable = len(before) == stability and all(tokens == now for tokens in before)
+        return is_stable and is_sure(self.rule, figures)
+
+    def finish(self, sampled: Sequence[Sampled]) -> None:
+        """Give each cell of the block, which is done, its token in place of noise or mask."""
+        for cell, draw in zip(self.next_cells, sampled, strict=True):
+            self.cells[cell] = Cell(draw, self.index - 1)
+
     def next_block(self) -> None:
         """Go to the next block."""
         self.block, self.step, self.edits, self.is_done = self.block + 1, 0, 0, False
+        self.likeliest = []
 
     def _choose_revealed(
         self, figures: Figures, values: Floats, masked: NDArray[np.bool_]
@@ -385,6 +276,8 @@ def make_canvas(rule: Rule, first: int, length: int, model_block: int | None = N
 def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[int]:
     """Return each block's number of passes: at most one per cell if every pass must reveal one."""
     sizes, steps = [end - start for start, end in blocks], rule.steps
+    if rule.max_passes is not None:
+        return [rule.max_passes] * len(blocks)
     if steps is None:
         return sizes
     shares = [max(1, steps * end // length - steps * start // length) for start, end in blocks]
@@ -401,6 +294,8 @@ def most_computed(rule: Rule, cells: int, attention: str | int) -> int:
     """
     block = min(rule.block or cells, cells) if isinstance(attention, str) else min(attention, cells)
     passes = cells if rule.steps is None else min(rule.steps, cells)
+    if rule.max_passes is not None:
+        return rule.max_passes * -(-cells // block) * block
     if rule.remask == "none":
         return passes * (block + 1) // 2 + block
     return (max(passes, rule.steps or 0) + MOST_EDITS * -(-cells // block)) * block

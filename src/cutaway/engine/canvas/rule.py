@@ -2,7 +2,8 @@
 
 Each setting comes from a published sampler: LLaDA (arXiv 2502.09992), Dream (2508.15487), Fast-dLLM
 (2505.22618), EB (2505.24857), Mask-Predict (1904.09324), ReMDM (2503.00307), LLaDA 2.1
-(2602.08676). Flags, fields and docs take their words from this module.
+(2602.08676), DiffusionGemma (in transformers). Flags, fields and docs take their words from this
+module.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,8 @@ from cutaway.errors import InputError, Name
 
 ORDERS = ("confidence", "margin", "entropy", "random", "left")
 SCHEDULES = ("even", "dream", "linear", "cosine")
-REMASKS = ("none", "lowest", "sigma", "edit")
+REMASKS = ("none", "lowest", "sigma", "edit", "unchosen")
+STARTS = ("mask", "noise")
 CACHES = ("exact", "prefix", "dual")
 NOISES = ("reuse", "fresh")
 _MAX_COUNT = 2**20
@@ -63,13 +65,24 @@ class Rule:
     remask         "lowest": mask the least likely of all revealed cells again, fewer in each pass
                    (Mask-Predict). "sigma": mask each again at random, with a probability of at most
                    ``remask_rate`` (ReMDM). "edit": replace the token of a revealed cell by another
-                   with a probability above ``edit_threshold`` (LLaDA 2.1)
+                   with a probability above ``edit_threshold`` (LLaDA 2.1). "unchosen": each pass
+                   chooses among all cells of the block, and those that it does not choose go back;
+                   after the last pass each cell gets its likeliest token (DiffusionGemma)
     cache          "exact": each pass computes all rows that can have changed. The other two
                    compute fewer rows, and change bits: with "prefix", keys and values before the
                    block are those of the block's first pass (Fast-dLLM); with "dual", keys and
                    values after the block are, too
     noise          "reuse": a cell has the same Gumbel noise in each pass; "fresh": it has new noise
                    in each pass
+    start          what a cell holds until it is revealed: the "mask" token, or "noise": a random
+                   token, another in each pass, which is a function of seed, position and pass
+    max_passes     with remask "unchosen": the most passes over a block
+    t_max, t_min   the temperature falls from t_max in a block's first pass in equal steps towards
+                   t_min, which a pass after the last would have; the request's temperature
+                   multiplies it. Both or neither
+    stability_threshold, confidence_threshold  with remask "unchosen": a block ends early when the
+                   likeliest tokens are those of that many passes before, and the mean entropy of
+                   its cells is below that many nats. Both or neither
     forced_cells   (pass, cell, token id): the cell gets this token in that pass, whatever the draw
                    and the other settings say; all counted from 0
     """
@@ -89,14 +102,21 @@ class Rule:
     edit_threshold: float = 0.9
     cache: str = "exact"
     noise: str = "reuse"
+    start: str = "mask"
+    max_passes: int | None = None
+    t_max: float | None = None
+    t_min: float | None = None
+    stability_threshold: int | None = None
+    confidence_threshold: float | None = None
     forced_cells: tuple[ForcedCell, ...] = ()
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name in ("block", "steps"):
+        for name, low in _COUNT_FROM.items():
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, check_int(name, getattr(self, name), 1, _MAX_COUNT))
+                value = check_int(name, getattr(self, name), low, _MAX_COUNT)
+                object.__setattr__(self, name, value)
         for name, (low, high) in _RANGES.items():
             if getattr(self, name) is not None:
                 value = check_number(name, getattr(self, name), low, high)
@@ -113,6 +133,35 @@ class Rule:
             raise InputError(
                 "steps", f": with remask {self.remask!r} say how many passes there are"
             )
+        if self.remask == "unchosen" and self.max_passes is None:
+            raise InputError(
+                "max_passes", ": with remask 'unchosen' say how many passes a block has at most"
+            )
+
+    def check_whole(self) -> None:
+        """Raise InputError for a setting that does nothing without another."""
+        for name, other in (*_PAIRS, *(pair[::-1] for pair in _PAIRS)):
+            if getattr(self, name) is not None and getattr(self, other) is None:
+                raise InputError(name, " needs ", Name(other), ": give both, or neither")
+        for name in ("max_passes", "stability_threshold"):
+            if getattr(self, name) is not None and self.remask != "unchosen":
+                raise InputError(name, ": only with remask 'unchosen' is a block gone over again")
+        if self.t_max is not None and self.t_min is not None and self.t_max < self.t_min:
+            raise InputError("t_max", f" must be at least t_min, which is {self.t_min}")
+        if self.remask == "unchosen" and not any(
+            getattr(self, name) is not None for name in COUNTS if name != "steps"
+        ):
+            raise InputError(
+                "remask", " 'unchosen' needs threshold, factor or entropy_bound: give one"
+            )
+        if self.start == "noise" and self.cache != "exact":
+            raise InputError("cache", ": a canvas of noise is computed exactly: leave it out")
+
+    def temperature(self, index: int, passes: int) -> float:
+        """Return the temperature of a pass, by its index among the passes of a block."""
+        if self.t_max is None or self.t_min is None:
+            return 1.0
+        return self.t_min + (self.t_max - self.t_min) * ((passes - index) / passes)
 
     def to_json(self) -> dict[str, Any]:
         """The settings that differ from the default rule."""
@@ -137,10 +186,14 @@ SETTINGS = ("rule", *(field.name for field in fields(Rule)))
 COUNTS = ("steps", "threshold", "factor", "entropy_bound")
 _CHOICES = {
     "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "noise": NOISES,
+    "start": STARTS,
 }  # fmt: skip
+_COUNT_FROM = {"block": 1, "steps": 1, "max_passes": 1, "stability_threshold": 0}
+_PAIRS = (("t_max", "t_min"), ("stability_threshold", "confidence_threshold"))
 _RANGES = {
     "threshold": (0.0, 1.0), "factor": (0.0, 1e6), "entropy_bound": (0.0, 1e6),
     "order_temperature": (0.0, 1e6), "remask_rate": (0.0, 1.0), "edit_threshold": (0.0, 1.0),
+    "t_max": (0.0, 100.0), "t_min": (0.0, 100.0), "confidence_threshold": (0.0, 1e6),
 }  # fmt: skip
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -158,9 +211,37 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "mask-predict": Rule(draws_first=True, remask="lowest", steps=10),
         "remdm": Rule(order="random", schedule="linear", remask="sigma", steps=64),
         "edit": Rule(threshold=0.9, remask="edit"),
+        "diffusion-gemma": Rule(
+            order="entropy",
+            entropy_bound=0.1,
+            after_chain=True,
+            noise="fresh",
+            start="noise",
+            remask="unchosen",
+            max_passes=48,
+            t_max=0.8,
+            t_min=0.4,
+            stability_threshold=1,
+            confidence_threshold=0.005,
+        ),
     }
 )
 """Rules by name; settings beside a name override the rule's own."""
+
+
+def with_usual(value: Any, usual: Mapping[str, Any]) -> Any:
+    """Return a request's rule with a model's usual settings, where the rule is the model's own.
+
+    usual: the model's settings, "rule" among them
+    """
+    settings = {"rule": value} if isinstance(value, str) else {} if value is True else value
+    if not isinstance(settings, Mapping) or settings.get("rule", usual["rule"]) != usual["rule"]:
+        return value
+    counts = [name for name in COUNTS if settings.get(name) is not None]
+    defaults = {
+        name: setting for name, setting in usual.items() if not counts or name not in COUNTS
+    }
+    return {**defaults, **settings}
 
 
 def read_rule(value: Any) -> Rule:
@@ -260,15 +341,30 @@ SETTING_WORDS: Mapping[str, Setting] = MappingProxyType(
         "noise": _choice_setting(
             "NOISE", NOISES, "whether a cell has the same Gumbel noise in each pass, or new noise"
         ),
+        "start": _choice_setting(
+            "HOW", STARTS, "what a cell holds until it is revealed: the mask token, or random ones"
+        ),
+        "max_passes": Setting(int, "N", "with remask unchosen: the most passes over a block"),
+        "t_max": Setting(float, "T", "temperature of a block's first pass; it falls towards t_min"),
+        "t_min": Setting(float, "T", "temperature towards which a block's passes fall from t_max"),
+        "stability_threshold": Setting(
+            int,
+            "N",
+            "end a block once its likeliest tokens are those of N passes before; needs the next",
+        ),
+        "confidence_threshold": Setting(
+            float, "NATS", "end a block only once the mean entropy of its cells is below this"
+        ),
         "forced_cells": Setting(tuple, "PASS:CELL:ID", "the cell gets this token in that pass"),
     }
 )
 """The description of each of ``SETTINGS`` for a user, in their order."""
 
 
-def rule_of_text(text: str) -> Rule:
+def rule_of_text(text: str, usual: Mapping[str, Any] | None = None) -> Rule:
     """Return the rule of a line such as "llada,steps=8,block=4": a name, then other settings.
 
+    usual: see ``with_usual``; None: the model has none
     InputError where the line is no rule.
     """
     name, *assignments = text.split(",")
@@ -282,7 +378,7 @@ def rule_of_text(text: str) -> Rule:
                 "rule", f" {text!r}: unknown setting {setting!r}; known: {', '.join(names)}"
             )
         values[setting] = _value(text, setting, value)
-    return read_rule(values)
+    return read_rule(with_usual(values, usual) if usual else values)
 
 
 def _value(text: str, setting: str, value: str) -> Any:

@@ -14,7 +14,7 @@ from cutaway.compute.backends import Logits
 from cutaway.engine.events import Event, Phases, Scored
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
-from cutaway.sampling import ReadRow, RowDraw, Sampled
+from cutaway.sampling import ReadRow, RowDraw, Sampled, SamplingParams, Stage, build_chain
 
 if TYPE_CHECKING:
     from cutaway.engine.limits import Limits
@@ -32,6 +32,8 @@ class Computed(NamedTuple):
     outcomes  the result of each draw
     read      ``Backend.read``
     finish    ``Backend.finish``
+    blend     returns the mean embedding of each of some distributions of tokens, (rows, vocab) ->
+              (rows, hidden); None if the model reads no such signal
     """
 
     logits: Logits
@@ -39,6 +41,7 @@ class Computed(NamedTuple):
     read: Callable[[Logits, Items[int], int], list[ReadRow | Exception]]
     phases: Phases
     finish: Callable[[Logits], Logits] = lambda rows: rows
+    blend: Callable[[Logits], Logits] | None = None
 
 
 class Decoder(Protocol):
@@ -66,6 +69,13 @@ class Decoder(Protocol):
     def begin(self) -> Any:
         """Return the decoder's state for a new sequence, which becomes ``Sequence.decoding``."""
         return None
+
+    def stages(self, params: SamplingParams, *, constrained: bool) -> tuple[Stage, ...]:
+        """Return the sampling stages with these settings: of the first draw, where they change.
+
+        constrained: draws may have a mask of allowed tokens
+        """
+        return build_chain(params, constrained=constrained)
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """Return the most positions that the sequence can have; InputError where it cannot run."""

@@ -1,12 +1,9 @@
-"""The decoder of masked diffusion: a pass reveals cells of a canvas in any order, by a rule.
+"""The decoder of diffusion: a pass reveals cells of a canvas of masks or noise, by a rule.
 
 A diffusion step is a pass: it computes those rows of the prompt and the canvas that can change. A
-token is drawn for each masked cell of the current block, and the rule (canvas/) chooses which of
-them are revealed. A finished block's tokens become steps, from left to right. With blocks of one
-cell, left to right, on a causal model, this is the autoregressive loop, bit for bit.
-
-The figures of cells, by which the rule decides and which each cell's record has, come from what the
-sampler noted of the cells' rows.
+token is drawn for each masked or noisy cell of the current block, and the rule (canvas/) chooses
+which of them are revealed. A finished block's tokens become steps, from left to right. With blocks
+of one cell, left to right, on a causal model, this is the autoregressive loop, bit for bit.
 """
 
 from collections.abc import Sequence as Items
@@ -17,15 +14,30 @@ import numpy as np
 
 from cutaway.base.arithmetic import plainly
 from cutaway.base.counting import count_from_1
-from cutaway.engine.canvas import Canvas, Figures, Revealed, Rule, make_canvas
-from cutaway.engine.events import Event, Pass, PassCell, Phases
+from cutaway.compute.backends import Logits
+from cutaway.engine.canvas import Canvas, Rule, make_canvas
+from cutaway.engine.decoders.pass_cells import (
+    CANDIDATES,
+    cells_of,
+    distribution_after_chain,
+    draw_likeliest,
+    entropy_after_chain,
+    figures_of,
+)
+from cutaway.engine.events import Event, Pass, Phases
 from cutaway.engine.limits import last_seen, shares_blocks
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError, Name
-from cutaway.sampling import Observe, RowDraw, Sampled
-from cutaway.sampling.chain import run_stages
-from cutaway.sampling.definitions import Context, LogitsRow
-from cutaway.sampling.fixed_math import entropy, exp
+from cutaway.sampling import (
+    CompiledChain,
+    Observe,
+    RowDraw,
+    Sampled,
+    SamplingParams,
+    Stage,
+    build_chain,
+)
+from cutaway.sampling.luck import noise_tokens, place_of
 from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
@@ -42,10 +54,15 @@ _BLOCKS = {"causal": 1, "bidirectional": None}
 
 @dataclass
 class Passes:
-    """The passes over one text: its canvas, once begun, and the fingerprint of all its draws."""
+    """The passes over one text: its canvas, once begun, and the fingerprint of all its draws.
+
+    signal  what the last pass predicted in each cell of the current block, as the model reads it
+            (self-conditioning): (cells, ``Limits.signal``); None in a block's first pass
+    """
 
     canvas: Canvas | None = None
     fingerprint: int = START
+    signal: Logits | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,7 @@ class Denoise:
     """Writes a canvas of ``max_tokens`` cells after the prompt.
 
     mask_id  the token that stands for a masked cell, and is never drawn; None where attention is
-             causal
+             causal, or the model has none
     suffix_ids  tokens after the canvas
     """
 
@@ -73,11 +90,20 @@ class Denoise:
         """Tokens that are never drawn."""
         return () if self.mask_id is None else (self.mask_id,)
 
+    def stages(self, params: SamplingParams, *, constrained: bool) -> tuple[Stage, ...]:
+        """Return the sampling stages of the first pass."""
+        if self.rule.t_max is None or params.temperature == 0:
+            return build_chain(params, constrained=constrained)
+        temperature = params.temperature * self.rule.temperature(0, 1)
+        params = replace(params, temperature=temperature)
+        return build_chain(params, constrained=constrained, scheduled=True)
+
     # -- which rows ------------------------------------------------------------------------------
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The length of prompt, canvas and suffix together."""
         _check_plain(request)
+        self.rule.check_whole()
         prompt, cells = len(request.prompt_token_ids), request.stopping.max_tokens
         total = prompt + cells + len(self.suffix_ids)
         limits.check_ids("prompt", request.prompt_token_ids)
@@ -85,7 +111,12 @@ class Denoise:
         limits.check_ids(
             "forced_cells", [forced_cell.token_id for forced_cell in self.rule.forced_cells]
         )
-        limits.check_canvas(total, prompt, self.rule.block, self.mask_id)
+        limits.check_canvas(
+            total,
+            prompt,
+            self.rule.block,
+            has_start=self.rule.start == "noise" or self.mask_id is not None,
+        )
         if self.suffix_ids and limits.attention != "bidirectional":
             raise InputError(
                 "suffix", ": this model does not attend to what follows a canvas: leave it out"
@@ -116,6 +147,8 @@ class Denoise:
 
     def reusable(self, sequence: "Sequence") -> int:
         """The tokens of the model's whole blocks before the first masked cell; 0 without blocks."""
+        if _reads_causally(sequence):
+            return len(sequence)
         block = _model_block(sequence)
         if block is None or not self.shares(sequence):
             return 0
@@ -132,19 +165,42 @@ class Denoise:
         """The rows that can have changed; if there is no room for all, some rows of the prompt."""
         canvas, block = self._canvas(sequence), _model_block(sequence)
         start, end = self._stale(sequence, canvas)
+        if _reads_causally(sequence) and sequence.num_pending:
+            part = sequence.tokens(start, start + room)
+            return Scheduled(sequence, start, part, len(part))
         if end - start > room:
             known_end = min(start + room, len(sequence) - _shift(sequence))
             end = start if block is None else max(known_end // block * block, start)
             part = sequence.tokens(start, end)
             return Scheduled(sequence, start, part, len(part), limits=_limits(sequence, start, end))
-        is_lost, mask = self._is_lost(sequence, canvas), self.mask_id or 0
-        cells = [mask] * len(canvas.cells) if is_lost else canvas.token_ids(mask)
+        is_lost, fillers = self._is_lost(sequence, canvas), self._fillers(sequence, canvas)
+        cells = fillers if is_lost else canvas.token_ids(fillers)
         unwritten = cells[len(sequence.output_token_ids) :]
         tokens = [*sequence.tokens(start, len(sequence)), *unwritten, *self.suffix_ids]
         shift = _shift(sequence) + start - canvas.first
         logit_rows = [] if is_lost else [cell - shift for cell in canvas.next_cells]
         limits = _limits(sequence, start, end, self._end(sequence, canvas))
-        return Scheduled(sequence, start, tokens[: end - start], end - start, logit_rows, limits)
+        entry = Scheduled(sequence, start, tokens[: end - start], end - start, logit_rows, limits)
+        if _reads_causally(sequence):
+            entry.limits, entry.window_end = [end - 1] * (end - start), start
+            entry.inputs = self._signal(sequence, end - start)
+        return entry
+
+    def _signal(self, sequence: "Sequence", rows: int) -> Logits | None:
+        """Return what the rows of a block read besides their tokens; None if they read nothing."""
+        passes: Passes = sequence.decoding
+        width = sequence.vocabulary.limits.signal
+        if not width:
+            return None
+        return np.zeros((rows, width), np.float32) if passes.signal is None else passes.signal
+
+    def _fillers(self, sequence: "Sequence", canvas: Canvas) -> list[int]:
+        """Return what the next pass reads in each cell if that is not revealed."""
+        count = len(canvas.cells)
+        if self.rule.start == "mask":
+            return [self.mask_id or 0] * count
+        places = [place_of(canvas.first + cell, canvas.index) for cell in range(count)]
+        return noise_tokens(sequence.seed, places, sequence.vocabulary.limits.vocab_size)
 
     def _stale(self, sequence: "Sequence", canvas: Canvas) -> tuple[int, int]:
         """The rows to compute, (first, end): all that can have changed, or fewer (``cache``)."""
@@ -173,7 +229,7 @@ class Denoise:
     def _end(self, sequence: "Sequence", canvas: Canvas) -> int:
         """The end of the rows that are computed: of the whole text, or of the current block."""
         block = _model_block(sequence)
-        if block is None:
+        if block is None and not _reads_causally(sequence):
             return canvas.first + len(canvas.cells) + len(self.suffix_ids)
         end = canvas.first + (len(canvas.cells) if canvas.is_full else canvas.span[1])
         return end - (block == 1)  # a causal model's last row predicts the token after it
@@ -188,22 +244,32 @@ class Denoise:
         canvas, [mask] = self._canvas(sequence), sequence.masks([])
         token_ids = [cell.sampled.token_id for cell in canvas.cells if cell.sampled]
         history = sequence.history(token_ids[len(sequence.output_token_ids) :])
-        observe = self._observe(sequence)
+        observe, chain = self._observe(sequence), self._chain(sequence, canvas)
         return [
             RowDraw(
-                sequence.chain, history, sequence.seed, canvas.first + cell, observe,
+                chain, history, sequence.seed, canvas.first + cell, observe,
                 canvas.forced.get(cell), mask, redraw,
             )
             for cell in canvas.next_cells
         ]  # fmt: skip
+
+    def _chain(self, sequence: "Sequence", canvas: Canvas) -> CompiledChain:
+        """Return the sampling stages of the next pass."""
+        base, temperature = sequence.chain, sequence.request.sampling.temperature
+        if self.rule.t_max is None or temperature == 0:
+            return base
+        rule = {"temperature": temperature * canvas.temperature}
+        stages = [s._replace(rule=rule) if s.name == "temperature" else s for s in base.chain]
+        return CompiledChain(tuple(stages), base.params, sequence.prompt_token_ids)
 
     def _redraw(self, sequence: "Sequence") -> int:
         return self._canvas(sequence).index if self.rule.noise == "fresh" else 0
 
     def _observe(self, sequence: "Sequence") -> Observe:
         observe = sequence.observe or Observe()
-        top = max(observe.top, CANDIDATES)
-        return replace(observe, top=top, after_chain=observe.after_chain or self.rule.after_chain)
+        top, after_chain = max(observe.top, CANDIDATES), observe.after_chain
+        after_chain |= self.rule.after_chain or self.rule.remask == "unchosen"
+        return replace(observe, top=top, after_chain=after_chain)
 
     # -- what becomes of it ----------------------------------------------------------------------
 
@@ -230,6 +296,8 @@ class Denoise:
     def _final(self, scheduled: Scheduled) -> int:
         """Return how many of the first rows no later pass can change."""
         sequence, block = scheduled.sequence, _model_block(scheduled.sequence)
+        if _reads_causally(sequence):  # which a block does not, until it is finished
+            return scheduled.start + (0 if scheduled.logit_rows else scheduled.num_rows)
         if block is None:
             return 0
         return min(len(sequence), scheduled.start + scheduled.num_rows) // block * block
@@ -240,9 +308,9 @@ class Denoise:
         cells, index, redraw = canvas.next_cells, canvas.index, self._redraw(sequence)
         start, end = canvas.span
         was = [canvas.cells[cell].token_id for cell in cells]
-        entropies = None
+        draws, entropies = self.draws(scheduled), None
         if self.rule.after_chain:
-            pairs = zip(self.draws(scheduled), computed.logits, strict=True)
+            pairs = zip(draws, computed.logits, strict=True)
             entropies = [entropy_after_chain(draw, row) for draw, row in pairs]
         positions = [canvas.first + cell for cell in cells]
         figures = figures_of(positions, sampled, self.mask_id, entropies)
@@ -250,8 +318,17 @@ class Denoise:
         passes: Passes = sequence.decoding
         for cell_draw in sampled:
             passes.fingerprint = chain_hash(passes.fingerprint, cell_draw.logits_hash)
+        if computed.blend:
+            chances = [
+                distribution_after_chain(*pair) for pair in zip(draws, computed.logits, strict=True)
+            ]
+            passes.signal = None if canvas.is_done else computed.blend(np.stack(chances)).copy()
+        if canvas.is_done and self.rule.remask == "unchosen":
+            canvas.finish(draw_likeliest(draws, computed.logits))
+            revealed = revealed._replace(masked_again=[])
         now = [canvas.cells[cell].token_id for cell in cells]
-        seen = cells_of(figures, revealed, sampled, list(zip(was, now, strict=True)), self.mask_id)
+        tokens = zip(was, now, self._read(scheduled, cells), strict=True)
+        seen = cells_of(figures, revealed, sampled, list(tokens), self.mask_id)
         if not sequence.observe:
             seen = tuple(cell._replace(observed=None) for cell in seen)
         again = tuple(canvas.first + cell for cell in revealed.masked_again)
@@ -259,6 +336,14 @@ class Denoise:
             sequence.id, index, (canvas.first + start, canvas.first + end), scheduled.num_rows,
             seen, again, revealed.bound, redraw, computed.phases, passes.fingerprint,
         )  # fmt: skip
+
+    def _read(self, scheduled: Scheduled, cells: Items[int]) -> list[int] | list[None]:
+        """Return the tokens that a pass read in these cells; None in a canvas of masks."""
+        if self.rule.start == "mask":
+            return [None] * len(cells)
+        sequence = scheduled.sequence
+        first = self._canvas(sequence).first - scheduled.start
+        return [scheduled.token_ids[first + cell] for cell in cells]
 
     def _write(self, sequence: "Sequence", canvas: Canvas, phases: Phases) -> list[Event]:
         """Append the finished block's tokens to the text, up to a token that ends the text."""
@@ -271,7 +356,8 @@ class Denoise:
             }
             observed = cell.sampled.observed if sequence.observe else None
             sampled = cell.sampled._replace(observed=observed)
-            step = sequence.append(sampled, "forced" if is_forced else "", phases)
+            source = "greedy" if self.rule.remask == "unchosen" else ""
+            step = sequence.append(sampled, "forced" if is_forced else source, phases)
             events += sequence.confirm(step._replace(pass_index=cell.pass_index))
             if sequence.finish_reason or sequence.error:
                 break
@@ -296,6 +382,11 @@ def _model_block(sequence: "Sequence") -> int | None:
     """The block size of a block-causal model: 1 if causal, None if bidirectional."""
     attention = sequence.vocabulary.limits.attention
     return _BLOCKS.get(attention) if isinstance(attention, str) else attention
+
+
+def _reads_causally(sequence: "Sequence") -> bool:
+    """Whether the model reads all but the block that is denoised from left to right."""
+    return sequence.vocabulary.limits.attention == "canvas"
 
 
 def _shift(sequence: "Sequence") -> int:
@@ -332,73 +423,3 @@ def _check_plain(request: "Request") -> None:
             )
     if request.stopping.max_tokens < 1:
         raise InputError("max_tokens", " must be 1 or more: it is how many cells the canvas has")
-
-
-# -- the cells of a pass, in figures ---------------------------------------------------------------
-
-CANDIDATES = 3
-"""How many of each row's likeliest tokens are needed: two besides the mask token."""
-
-
-def figures_of(
-    positions: Items[int],
-    sampled: Items[Sampled],
-    mask_id: int | None,
-    after_chain: Items[float] | None = None,
-) -> Figures:
-    """Return the figures of cells by which a rule decides.
-
-    after_chain: the cells' entropies after the sampling stages; the other figures then describe the
-    distribution after the stages, too. None: all figures describe the model's own distribution
-    """
-    best, logprobs, entropies = [], [], []
-    for cell_draw in sampled:
-        seen = cell_draw.observed
-        assert seen is not None
-        likely, drawn_logprob = _likely(cell_draw, mask_id), cell_draw.logprob
-        if after_chain is not None:
-            likely = tuple(seen.after_chain[:2])
-            drawn_logprob = -np.inf if seen.final_logprob is None else seen.final_logprob
-        best.append([*(logprob for _, logprob in likely), -np.inf, -np.inf][:2])
-        logprobs.append(drawn_logprob)
-        entropies.append(seen.entropy)
-    first, second = np.array(best).T
-    return Figures(
-        np.array(positions, np.int64), exp(np.array(logprobs)), exp(first), exp(second),
-        np.array(entropies if after_chain is None else after_chain),
-    )  # fmt: skip
-
-
-def _likely(sampled: Sampled, mask_id: int | None) -> tuple[tuple[int, float], ...]:
-    """Return the two likeliest tokens except the mask, with their log-probabilities."""
-    seen = sampled.observed
-    assert seen is not None
-    tokens = [c for c in seen.candidates[:CANDIDATES] if c.id != mask_id][:2]
-    return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
-
-
-def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
-    """Return the entropy of a row (vocab,) after the sampling stages, in nats."""
-    context = Context(draw.history, draw.mask, draw.seed, draw.place)
-    return entropy(run_stages(draw.compiled.chain, row, context)[-1].logits.astype(np.float64))
-
-
-def cells_of(
-    figures: Figures,
-    revealed: Revealed,
-    sampled: Items[Sampled],
-    tokens: Items[tuple[int | None, int | None]],
-    mask_id: int | None,
-) -> tuple[PassCell, ...]:
-    """Return the record of each cell. tokens: each cell's token before and after the pass."""
-    positions, order_figures, entropies = figures.positions, revealed.figures, figures.entropy
-    columns = zip(
-        positions.tolist(), sampled, entropies.tolist(), order_figures.tolist(), tokens, strict=True
-    )
-    return tuple(
-        PassCell(
-            position, draw.token_id, draw.logprob, nats, value, was, now, draw.logits_hash,
-            _likely(draw, mask_id), draw.observed,
-        )
-        for position, draw, nats, value, (was, now) in columns
-    )  # fmt: skip

@@ -21,13 +21,14 @@ from cutaway.engine.memory.block_manager import BlockManager
 from cutaway.engine.memory.states import states_of
 from cutaway.engine.memory.windows import windows_of
 from cutaway.engine.request import Request
-from cutaway.engine.scheduled import Scheduled, run_scheduled
+from cutaway.engine.scheduled import CANVAS, Scheduled, run_scheduled
 from cutaway.engine.sequence import Sequence
 from cutaway.engine.speculation import Speculator
 from cutaway.errors import InputError, Name, QueueFullError
 from cutaway.sampling import RowDraw
 
 if TYPE_CHECKING:
+    from cutaway.compute.backends.canvas import CanvasBackends
     from cutaway.engine.memory.store import BlockStore, StoreCounts
     from cutaway.text.grammar.compiler import GrammarCompiler
 
@@ -36,6 +37,7 @@ class Engine:
     """Runs any number of sequences, a step at a time. Only one thread may use it at a time.
 
     adapters  the backend with each adapter that a request can name, by the adapter's hash
+    canvas    what computes a canvas whose cells read more than their tokens; None: nothing does
     steps     how many steps have begun
     grammars  makes the compiler for a request whose grammar is not compiled (``Request.grammar``)
     early     is called with the events so far, such as ``Started``, before the model runs. None:
@@ -51,9 +53,13 @@ class Engine:
         policy: Policy | None = None,
         *,
         adapters: Mapping[str, Backend] | None = None,
+        canvas: "CanvasBackends | None" = None,
     ) -> None:
         policy = policy or Policy()
         self.backends = {"": backend, **(adapters or {})}
+        if canvas:
+            self.backends[CANVAS] = canvas.rows
+        self._canvas = canvas
         self.limits, self.token_bytes = limits, token_bytes
         self.vocabulary, self.grammars = ConstraintVocabulary(limits, token_bytes), grammars
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
@@ -169,7 +175,8 @@ class Engine:
         if sequence.finish_reason:  # aborted while the step ran
             return
         finish = self.backends[sequence.request.adapter].finish
-        computed = Computed(logits, outcomes, self.backend.read, self.phases, finish)
+        blend = self._canvas.blend if self._canvas else None
+        computed = Computed(logits, outcomes, self.backend.read, self.phases, finish, blend)
         before = len(sequence.output_token_ids)
         events = sequence.decoder.commit(scheduled, computed)
         if sequence.error:

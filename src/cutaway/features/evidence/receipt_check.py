@@ -29,7 +29,7 @@ from cutaway.features.inside.steps import Redraw
 from cutaway.requests.base import Prepared, prepare
 from cutaway.requests.recording import head_of
 from cutaway.rerun.request import Disagreement, bound, refuse_others, settings_of
-from cutaway.sampling import Sampled, build_chain
+from cutaway.sampling import Sampled
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.observe import row_hash
 from cutaway.trace import Head
@@ -81,8 +81,7 @@ def derive(llm: LLM, receipt: Receipt) -> Derived:
         if sequence.error:
             broken = ReceiptMismatch(n, "token_id", step.token_id, str(sequence.error))
             break
-    stages = build_chain(request.sampling, constrained=request.is_constrained)
-    now = head_of(prepared, chain_as_data(stages), llm.model)
+    now = head_of(prepared, chain_as_data(request.stages), llm.model)
     now = replace(now, prompt=_prompt(llm, head))
     if bits_of(now.backend) == bits_of(head.backend):
         now = replace(now, backend=head.backend)  # which of the two it was, the signer says

@@ -15,6 +15,7 @@ from cutaway.base.progress import Progress, silent
 from cutaway.engine import Denoise, Pass
 from cutaway.engine.canvas import Rule, rule_of_text
 from cutaway.errors import InputError
+from cutaway.requests.base import usual_rule
 from cutaway.requests.completion import Completion
 from cutaway.rerun.price import price
 from cutaway.rerun.request import UNSTOPPED
@@ -38,7 +39,7 @@ class ComparedText:
                 no words or no pairs
     order       Kendall's tau-b between the passes that revealed the tokens and their positions: 1
                 means from left to right; None if one pass revealed all tokens
-    price       bits lost by revealing tokens together; see ``price``
+    price       bits lost by revealing tokens together; see ``price``; None for canvases of noise
     """
 
     model: str
@@ -50,7 +51,7 @@ class ComparedText:
     ms: float
     distinct: tuple[float | None, float | None]
     order: float | None
-    price: float
+    price: float | None
     bits: float | None = None
 
     @property
@@ -124,7 +125,7 @@ def compare(
     options |= {"max_tokens": check_int("max_tokens", max_tokens, 1), **UNSTOPPED}
     planned = [(llm, way) for llm in llms for way in _ways(llm, rules, max_tokens)]
     for llm in llms:
-        first = None if llm.config.is_causal else Rule()
+        first = None if llm.config.is_causal else True  # the model's own rule
         _run(llm, prompt, options | {"denoise": first, "max_tokens": 1})
     ways: list[ComparedText] = []
 
@@ -156,6 +157,8 @@ def usual_rules(llm: LLM, cells: int) -> tuple[str, ...]:
 
     An encoder, which was not trained to write, has fewer rules.
     """
+    if usual := usual_rule(llm.config):
+        return (usual["rule"],)
     if llm.tokenizer.sep_id is not None:
         return ("confidence", f"mask-predict,steps={min(cells, 10)}")
     return ("confidence", f"confidence,steps={-(-cells // 2)}", "threshold", "entropy-bound")
@@ -167,7 +170,8 @@ def _ways(llm: LLM, rules: Sequence[str] | None, cells: int) -> list[tuple[str, 
     rule_names = usual_rules(llm, cells) if rules is None else rules
     if not rule_names:
         raise InputError("rules", " must name at least one: leave it out for the usual ones")
-    return [(name, rule_of_text(name)) for name in rule_names]
+    usual = usual_rule(llm.config)
+    return [(name, rule_of_text(name, usual)) for name in rule_names]
 
 
 def _run(
@@ -202,7 +206,9 @@ def _write_way(
     ms, passes = 1e3 * (perf_counter() - started), done.passes
     if options["denoise"]:
         figures = len(passes), sum(run_pass.rows for run_pass in passes)
-        bits_lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
+        bits_lost = None  # a canvas of noise ends with its likeliest tokens: nothing is drawn apart
+        if llm.config.noise is None:
+            bits_lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
         came = [step.pass_index or 0 for step in done.steps]
     else:
         steps, usage = len(done.steps), done.usage

@@ -18,7 +18,7 @@ _COLUMNS = """
   bits        surprise of the text after the prompt under the judge; /byte: of its UTF-8
   words       the share of the text's words that are different; pairs: of its pairs of words
   order       1: the tokens came from left to right, -1: from right to left (Kendall's tau-b)
-  price       bits that the tokens lose by having been revealed together
+  price       bits that the tokens lose by having been revealed together; - where none is drawn
 """.strip("\n")
 COMMON = "-m --rule --judge --max-tokens --temperature --seed --json"
 EPILOG = f"""
@@ -104,7 +104,7 @@ def _row(way: "ComparedText") -> tuple[str, ...]:
         way.model, way.way, f"{way.passes:6d}", f"{way.rows:5d}", f"{way.ms:7.1f}",
         f"{len(way.token_ids):6d}", f"{way.tokens_per_pass:5.2f}", _figure(way.bits, "6.1f"),
         _figure(way.bits_per_byte, "5.2f"), _figure(words, "5.2f"), _figure(pairs, "5.2f"),
-        _figure(way.order, "+5.2f"), f"{way.price:+6.2f}",
+        _figure(way.order, "+5.2f"), _figure(way.price, "+6.2f"),
     )  # fmt: skip
 
 

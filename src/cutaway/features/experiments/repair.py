@@ -19,6 +19,7 @@ from cutaway.base.progress import Progress, silent
 from cutaway.engine.canvas import ForcedCell, Rule, rule_of_text
 from cutaway.engine.request import randbits
 from cutaway.errors import CutawayError, InputError
+from cutaway.requests.base import usual_rule
 from cutaway.requests.completion import Completion
 from cutaway.rerun.request import UNSTOPPED
 from cutaway.rerun.statistics import Estimate, estimate, rate
@@ -111,6 +112,8 @@ def usual_repairs(llm: LLM, cells: int) -> tuple[str, ...]:
     """Rules that take no token back, and rules that do; for a causal model, only the loop."""
     if llm.config.is_causal:
         return (LOOP,)
+    if usual := usual_rule(llm.config):
+        return (usual["rule"],)
     steps = min(cells, 10)
     return (
         "confidence", f"confidence,steps={steps}", f"mask-predict,steps={steps}",
@@ -151,7 +154,8 @@ def repair(
     rule_names = usual_repairs(llm, cells) if rules is None else rules
     if not rule_names:
         raise InputError("rules", " must name at least one: leave it out for the usual ones")
-    planned = [(name, rule_of_text(name)) for name in rule_names]
+    usual = usual_rule(llm.config)
+    planned = [(name, rule_of_text(name, usual)) for name in rule_names]
     ids = llm.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
     options |= {"max_tokens": cells, **UNSTOPPED}
     llm.parse_options(options)

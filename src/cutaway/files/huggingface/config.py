@@ -22,7 +22,7 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
 
-CONFIG = "config.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
 _WIDEST_HEAD = 1 << 16
 
 
@@ -95,7 +95,7 @@ class Config:
         if self.draft_layers:
             values["nextn_predict_layers"] = self.draft_layers
         self.experts = values.get("expert_count", 0)
-        besides = self._attention(values) | self._rank(values)
+        besides = self._attention(values) | self._rank(values) | self._noise(folder)
         metadata = {f"{family.architecture}.{key}": value for key, value in values.items()}
         metadata["general.architecture"] = family.architecture
         metadata["general.name"] = folder.resolve().name
@@ -132,6 +132,27 @@ class Config:
         if family.attention == "bidirectional":
             s.refuse("block_size", "of such models only those that see the whole text are")
         return besides | {"cutaway.block_size": s.size("block_size")}
+
+    def _noise(self, folder: Path) -> dict[str, Any]:
+        """Return the keys of a canvas that begins as noise; its sampler's are in another file."""
+        s = self.settings
+        if s.get("canvas_length") is None:
+            return {}
+        metadata: dict[str, Any] = {"diffusion.canvas_length": s.size("canvas_length")}
+        generation = JsonObject.read(folder / GENERATION)
+        sampler = generation.part("sampler_config")
+        for name, key, read in (
+            ("max_denoising_steps", "eb_max_steps", generation.size),
+            ("stability_threshold", "eb_stability_threshold", generation.number),
+            ("t_max", "eb_t_max", generation.positive),
+            ("t_min", "eb_t_min", generation.positive),
+            ("confidence_threshold", "eb_confidence_threshold", generation.positive),
+            ("entropy_bound", "eb_entropy_bound", sampler.positive),
+        ):
+            source = sampler if name == "entropy_bound" else generation
+            if source.get(name) is not None:
+                metadata[f"diffusion.{key}"] = read(name)
+        return metadata
 
     def _head_dim(self) -> int:
         s = self.settings

@@ -112,7 +112,8 @@ def _canvas(service: Service) -> dict[str, Any] | None:
     None for a model that is not a diffusion model.
     """
     llm, attention = service.llm, service.llm.config.attention
-    if llm.config.is_causal or llm.tokenizer.mask_id is None or not llm.graph.has_head:
+    starts = llm.config.noise is not None or llm.tokenizer.mask_id is not None
+    if llm.config.is_causal or not starts or not llm.graph.has_head:
         return None
     return {"blocks": isinstance(attention, int), "usual": llm.parse({}).denoise is not None}
 

@@ -151,7 +151,8 @@ class ModelCard(TypedDict):
         str | int,
         doc(
             "ours: which tokens a token attends to: causal, those before it; "
-            "bidirectional, all; a number, all to the end of its block of this many tokens. But "
+            "bidirectional, all; a number, all to the end of its block of this many tokens; "
+            "canvas, those before it, and all of the block that is denoised. But "
             "for causal, ask with denoise"
         ),
     ]

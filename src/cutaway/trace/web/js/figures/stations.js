@@ -76,7 +76,7 @@ function layers({ head }, view, inside, pass) {
   const { sizes } = head;
   const settled = inside?.value("lens_settled") ?? null; // a row of the lens: 0 is before the first layer
   const ms = pass?.ms["run"] ?? view?.ms["run"];
-  const isBidirectional = head.decoder?.attention === "bidirectional";
+  const isBidirectional = ["bidirectional", "canvas"].includes(String(head.decoder?.attention));
   return {
     id: "layers", name: sizes ? `${thousands(sizes.layers)} layers` : "layers", panel: "inside",
     caption: `Attention reads ${isBidirectional ? "the other tokens" : "the tokens before"}; the MLP works on each token alone.`,

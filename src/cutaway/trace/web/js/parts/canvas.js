@@ -181,7 +181,7 @@ function totalFacts(trace, canvas) {
   const { passes, rows, perPass, bound, order } = canvas.totals;
   const { decoder } = trace.head;
   const sees = decoder?.attention === "bidirectional" ? "everything" : decoder?.attention === "causal" ? "earlier tokens"
-    : `up to the end of its block of ${decoder?.attention}`;
+    : decoder?.attention === "canvas" ? "earlier tokens, and all of the block" : `up to the end of its block of ${decoder?.attention}`;
   return [
     fact("rule", ruleInWords(decoder?.rule ?? {}), "settings that differ from the defaults"),
     fact("passes", thousands(passes), "forward passes of the model"),

@@ -20,7 +20,7 @@ import { format } from "../figures/catalogue.js";
  *   seed: string, interventions?: {text: string}[], candidates: number, tracked_ids: number[], end_ids: number[],
  *   kv_bytes_per_token: number,
  *   parent: {trace: string, step: number, token_id: number | null} | null,
- *   decoder?: {kind: string, rule: Record<string, any>, attention: "causal" | "bidirectional" | number, shift: boolean,
+ *   decoder?: {kind: string, rule: Record<string, any>, attention: "causal" | "bidirectional" | "canvas" | number, shift: boolean,
  *   mask_id: number | null, suffix_ids: number[]},
  *   sizes?: Sizes,
  *   grammar?: {kind: string, text: string, sha256: string, engine: string, compact: boolean}}} Head
