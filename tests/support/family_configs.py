@@ -37,7 +37,8 @@ Values = dict[str, Any]
 
 _FULL = [line["full"] for line in json.loads(absent_keys.PATH.read_text()).values()]
 _LIKE = {
-    "qwen2_vl": "qwen2_5_vl", "kimi_k2": "deepseek_v3", "camembert": "roberta", "new": "gte",
+    "qwen2_vl": "qwen2_5_vl", "mimo": "qwen2", "kimi_k2": "deepseek_v3", "camembert": "roberta",
+    "new": "gte",
     "gemma4_unified_text": "gemma4_text", "a2d-llama": "llama",
 }  # fmt: skip
 _WHOLE = {

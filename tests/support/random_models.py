@@ -45,7 +45,7 @@ def context(name: str) -> int | None:
 
     A context within a model's first training length takes the short factors. None: the default.
     """
-    return 64 if name in ("phi3-longrope", "phimoe") else None
+    return {"phi3-longrope": 64, "phimoe": 64, "minicpm3": 256}.get(name)
 
 
 def save(

@@ -84,6 +84,11 @@ LAYERS = {
         "attn_kv_a_mqa.weight": (16 + 2, N), "attn_kv_a_norm.weight": (16,),
         "attn_k_b.weight": (4, 16, 6), "attn_v_b.weight": (4, HEAD, 16),
     },
+    "minicpm3": PRE | GATED | {
+        "attn_q_a.weight": (10, N), "attn_q_a_norm.weight": (10,), "attn_q_b.weight": (Q, 10),
+        "attn_kv_a_mqa.weight": (16 + 2, N), "attn_kv_a_norm.weight": (16,),
+        "attn_k_b.weight": (4, 16, 6), "attn_v_b.weight": (4, HEAD, 16),
+    },
     "minimax-m2": PRE | QKV | EXPERTS | CHOOSING | {
         "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),
     },
@@ -303,12 +308,12 @@ def file_of(name):
         keys |= {"expert_count": 4, "expert_used_count": 2}
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
     shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
-    if name == "deepseek2":
+    if name in ("deepseek2", "minicpm3"):
         keys = {
             "attention.key_length_mla": HEAD, "attention.value_length_mla": HEAD,
             "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
         }  # fmt: skip
-        metadata |= {f"deepseek2.{key}": value for key, value in keys.items()}
+        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
     if name == "deberta-v2":
         keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}

@@ -26,7 +26,7 @@ SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
 NORMED = ("bloom", "nanochat")
 """Those that norm the embedding, so that their stream does not begin with it."""
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *NORMED)]
-OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture == "deepseek2"]
+OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
 """Those between whose heads and matrices there is one matrix more."""
 PLAIN = [name for name in ATTENDING if name not in OTHERWISE]
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()

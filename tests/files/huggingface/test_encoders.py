@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 from support.families.encoders import ENCODERS, RANKERS
 from support.random_models import IDS, edit, row, save, save_row
 from support.read_whole import read
-from support.tiny_tokenizers import modern_bert, roberta, wordpiece
+from support.tiny_tokenizers import byte_level, modern_bert, roberta, wordpiece
 
 
 def copy(path, folder):
@@ -216,6 +216,8 @@ TYPED = ("bert", "electra", "albert", "nomic_bert")  # a vector for each of the 
 
 def tokenizer(name):
     kind = name.removeprefix("rank-")
+    if kind == "qwen3":
+        return byte_level
     return wordpiece if kind in WORDS else modern_bert if "modern" in kind else roberta
 
 
@@ -262,7 +264,7 @@ def test_scores_are_those_of_transformers(made, name):
     assert np.abs(scores(LLM(path).rerank(QUERY, DOCUMENTS)) - expected).max() < 0.02
 
 
-@pytest.mark.parametrize("name", ["rank-bert", "rank-modernbert", "rank-mpnet"])
+@pytest.mark.parametrize("name", ["rank-bert", "rank-modernbert", "rank-mpnet", "rank-qwen3"])
 def test_bits_are_the_same_over_company_threads_tiers_and_files(made, name, each_tier, tmp_path):
     path, _ = made(name)
     with LLM(path, threads=2) as llm:

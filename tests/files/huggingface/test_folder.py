@@ -258,6 +258,34 @@ def test_it_drafts_and_changes_nothing(tmp_path, family, apart, key):
     assert drafted.speculation.proposed > 0
 
 
+MIMO = ("input_proj", "token_layernorm", "hidden_layernorm", "final_layernorm")
+
+
+def test_mimo_is_qwen_2_with_a_head_under_mtp_layers(tmp_path):
+    folder, count, tensors = with_head(
+        "qwen2", tmp_path, apart=False, key="num_nextn_predict_layers"
+    )
+    names = dict(zip(AS_LAYER, MIMO, strict=True))
+    renamed = {}
+    for name, numbers in tensors.items():
+        inside = name.removeprefix(f"model.layers.{count}.")
+        new = names.get(inside.removesuffix(".weight"))
+        of_head = f"model.mtp_layers.0.{new}.weight" if new else f"model.mtp_layers.0.{inside}"
+        renamed[name if inside == name else of_head] = numbers
+    options = {"max_tokens": 24, "ignore_eos": True, "seed": 3, "temperature": 1.0}
+    plain = LLM(folder).generate(IDS, **options)
+    save_file(renamed, folder / "model.safetensors", metadata={"format": "pt"})
+    edit(folder / "config.json", model_type="mimo")
+    with open_model(folder) as file:
+        eh_proj = file.dequantize(f"blk.{count}.nextn.eh_proj.weight")
+    stored = renamed["model.mtp_layers.0.input_proj.weight"]
+    assert np.array_equal(eh_proj[:, :HIDDEN], stored[:, HIDDEN:])  # the embedding's columns
+    assert np.array_equal(eh_proj[:, HIDDEN:], stored[:, :HIDDEN])
+    drafted = LLM(folder).generate(IDS, speculate="mtp", **options)
+    assert (drafted.token_ids, drafted.fingerprint) == (plain.token_ids, plain.fingerprint)
+    assert drafted.speculation.proposed > 0
+
+
 def test_a_head_that_the_folder_only_announces_is_none(tmp_path):
     save("glm4_moe", tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

@@ -321,6 +321,7 @@ REFUSED = [
     ("gpt2", GPT2 | {"activation_function": "relu"}, "activation_function is 'relu'"),
     ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
     ("t5", {}, "model_type 't5' is not supported; supported: llama, mistral, mixtral, smollm3"),
+    ("deepseek_v32", {}, "DeepSeek V3.2 is not supported: an indexer .index_topk. chooses"),
     (None, {}, "model_type is missing; supported: "),
 ]  # fmt: skip
 

@@ -261,6 +261,17 @@ DENSE: Mapping[str, Row] = {
         "YoutuConfig", "deepseek2", kv_lora_rank=32, q_lora_rank=32, qk_rope_head_dim=16,
         qk_nope_head_dim=32, v_head_dim=64, num_key_value_heads=6, tie_word_embeddings=True,
     ),
+    "minicpm3": decoder(  # as 4B: its rope has the factors of short texts
+        "MiniCPM3Config", "minicpm3", kv_lora_rank=32, q_lora_rank=32, qk_rope_head_dim=16,
+        qk_nope_head_dim=32, num_key_value_heads=4, **FOUR_HEADS, v_head_dim=32, scale_emb=3,
+        dim_model_base=32, tie_word_embeddings=True,
+        rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0,
+            "original_max_position_embeddings": 256,
+            "long_factor": [1.0 + 0.3 * i for i in range(8)],
+            "short_factor": [1.0 + 0.1 * i for i in range(8)],
+        },
+    ),
     "arcee": decoder("ArceeConfig", "arcee", **FOUR_HEADS, hidden_act="relu2"),
     "nemotron": decoder(
         "NemotronConfig", "nemotron", **FOUR_HEADS, hidden_act="relu2",
@@ -268,6 +279,10 @@ DENSE: Mapping[str, Row] = {
     ),
     "stablelm": decoder(
         "StableLmConfig", "stablelm", **FOUR_HEADS, use_qkv_bias=True,
+        **theta(10000.0, partial_rotary_factor=0.25),
+    ),
+    "stablelm-12b": decoder(
+        "StableLmConfig", "stablelm", **FOUR_HEADS, qk_layernorm=True, use_parallel_residual=True,
         **theta(10000.0, partial_rotary_factor=0.25),
     ),
 }  # fmt: skip

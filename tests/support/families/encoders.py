@@ -107,9 +107,12 @@ RANKERS: Mapping[str, Row] = {
         "rank-modernbert": Row(
             "ModernBertConfig", _MODERN_PAIR | {"classifier_pooling": "mean"}, "modern-bert"
         ),
+        "rank-qwen3": Row(  # the last token's row
+            "Qwen3Config", SIZES | {"num_labels": 1, "head_dim": 32}, "qwen3"
+        ),
         "rank-modernbert-cls": Row(
             "ModernBertConfig", _MODERN_PAIR | {"classifier_pooling": "cls"}, "modern-bert"
         ),
     }.items()
 }
-"""The encoders with a head that scores pairs of texts."""
+"""Encoders with a head that scores pairs of texts, and a decoder with one."""

@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from cutaway.compute.model.architectures import architecture_of
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.errors import FormatError
@@ -62,7 +63,8 @@ class Pooling(NamedTuple):
 
 def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
     """Read how texts are pooled; a FormatError names a key whose value is absurd."""
-    architecture = MetadataReader(metadata, str(metadata["general.architecture"]))
+    name = str(metadata["general.architecture"])
+    architecture = MetadataReader(metadata, name, architecture_of(name).defaults)
     number, settings = (
         architecture.size_or_zero("pooling_type"),
         MetadataReader(metadata, EMBEDDING),
@@ -73,6 +75,7 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
     is_rank, after = _HEAD in graph.shapes, graph.pooled_graph()
     prompts = _json(settings, "prompts", {})
     late = late_interaction(metadata, graph.shapes["token_embd.weight"][0])
+    scored = "last" if architecture.flag("attention.causal", True) else "cls"
     return Pooling(
         "rank" if is_rank else TOKENS if late else (kind or None),
         normalize,
@@ -83,7 +86,7 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
         settings.flag("include_prompt", True),
         settings.flag("lower", False),
         _end_id(metadata),
-        (str(settings.value("rank_pooling", "")) or "cls") if is_rank else "",
+        (str(settings.value("rank_pooling", "")) or scored) if is_rank else "",
         _labels(architecture) if is_rank else (),
         (after or graph.body()).ops[-1].out.width,
         late,

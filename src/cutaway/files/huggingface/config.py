@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
-from cutaway.files.huggingface.families import FAMILIES, VARIANTS
-from cutaway.files.huggingface.families.diffusion import UNSUPPORTED
-from cutaway.files.huggingface.families.family import Family, has_draft_head
+from cutaway.files.huggingface.families import FAMILIES, UNSUPPORTED, VARIANTS
+from cutaway.files.huggingface.families.family import SCORE, Family, has_draft_head
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization import quantization_of
 from cutaway.files.huggingface.rope import rope_metadata
@@ -109,8 +108,8 @@ class Config:
         values["pooling_type"] = 4
         if len(labels := _labels(s)) > 1:
             values["classifier.output_labels"] = labels
-        pooling = s.text("classifier_pooling") or "cls"
-        if pooling not in ("cls", "mean"):
+        pooling = "last" if family.rank is SCORE else s.text("classifier_pooling") or "cls"
+        if pooling not in ("cls", "mean", "last"):
             s.refuse("classifier_pooling", "cls and mean are")
         besides: dict[str, Any] = {
             "cutaway.rank.activation": family.rank_activation,
@@ -198,7 +197,7 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
     if name is None or name not in FAMILIES:
         problem = "is missing" if name is None else f"{name!r:.40} is not supported"
         if name in UNSUPPORTED:
-            problem = f"{name!r}: {UNSUPPORTED[name]} is not supported"
+            problem = f"{name!r}: {UNSUPPORTED[name]}"
         raise FormatError(f"{config.file}: model_type {problem}; supported: {', '.join(FAMILIES)}")
     variant = VARIANTS[name](config, tensors) if name in VARIANTS else None
     return (variant or FAMILIES[name]).ranking(tensors)
@@ -219,8 +218,8 @@ def _text(config: JsonObject) -> JsonObject:
 
 _LIKE = {  # publishers' own classes, derived from those of transformers
     "Dream": "qwen2", "a2d-llama": "llama", "a2d-qwen2": "qwen2", "a2d-qwen3": "qwen3",
-    "kimi_k2": "deepseek_v3", "mistral3": "mistral", "new": "gte", "rnd1": "qwen3_moe",
-    "sdar": "qwen3", "sdar_moe": "qwen3_moe",
+    "kimi_k2": "deepseek_v3", "mimo": "qwen2", "mistral3": "mistral", "new": "gte",
+    "rnd1": "qwen3_moe", "sdar": "qwen3", "sdar_moe": "qwen3_moe",
 }  # fmt: skip
 _ROPE, _OLD_ROPE, _OTHER_NAMES = "rope_parameters", "rope_scaling", "attribute_map"
 TABLE, TIED = Path(__file__).parent / "families/class_defaults.json", "tie_word_embeddings"

@@ -59,6 +59,11 @@ def swap_halves(heads: int) -> Rewrite:
     return lambda x: _parts(x, heads, 2)[:, ::-1].reshape(x.shape)
 
 
+def swap_column_halves(x: Array) -> Array:
+    """Swap the left and the right half of a matrix."""
+    return np.roll(x, x.shape[1] // 2, axis=1)
+
+
 def queries_keys_values(heads: int) -> Rewrite:
     """Reorder GPT-NeoX's rows so that all queries come first, then all keys, then all values.
 

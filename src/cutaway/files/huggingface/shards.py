@@ -179,7 +179,7 @@ class TensorSource(TensorInfo):
         """Return the bytes, in `format`: (nbytes,), read-only."""
         if self.values is not None:
             elements: NDArray[Any] = self.values
-        elif len(self.shape) > 2 and len(self.sources) > 1:
+        elif len(self.sources) > 1:
             elements = np.empty(self.nbytes, np.uint8)
             for place, source in zip(
                 np.split(elements, len(self.sources)), self.sources, strict=True

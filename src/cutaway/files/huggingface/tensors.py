@@ -26,6 +26,7 @@ from cutaway.files.huggingface.rewrites import (
     as_it_is,
     changes_matrices,
     flat,
+    swap_column_halves,
     transpose,
 )
 from cutaway.files.huggingface.shards import (
@@ -127,7 +128,7 @@ _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _PIECE = 1 << 24  # bytes compared at once
 _OF_MLX = ".switch_mlp."
 """Where mlx-lm's names have all experts of a layer in one tensor for gate, up and down."""
-_EXPERT = re.compile(r"(.*experts\.)(\d{1,5})(\..+)")
+_EXPERT = re.compile(r"(.*(?:experts|norms)\.)(\d{1,5})(\..+)?")
 
 
 def tensor_sources(config: Config, shards: Shards) -> Sources:
@@ -179,7 +180,6 @@ def _tensor_source(
     rewrites: Mapping[str, Rewrite],
     shards: Shards,
 ) -> TensorSource:
-    experts = config.experts
     base = name.removesuffix(".weight").removesuffix(".bias").split(".")[-1]
     is_bias = name.endswith(".bias")
     rewrite = flat if base == "exp_probs_b" else rewrites.get(base, as_it_is)
@@ -204,15 +204,22 @@ def _tensor_source(
     # GGUF stores vectors of any shape, and the weights of convolutions, as F32.
     is_vector = len(info.shape) == 1 or len(shape) == 1 or isinstance(rewrite, Squeezed)
     format = "F32" if is_vector or changes_matrices(rewrite) else info.format
-    if not base.endswith("_exps"):
+    if base not in _PART and base not in config.family.experts.values():
         return TensorSource(name, format, shape, (info.name,), rewrite)
-    if len(parts) != experts or max(parts) >= experts:
-        raise FormatError(f"{name} is made of {len(parts)} experts, and {experts} are announced")
-    infos = [shards.info(parts[i]) for i in range(experts)]
+    kind, count = _stack_of(base, config)
+    if len(parts) != count or max(parts) >= count:
+        raise FormatError(f"{name} is made of {len(parts)} {kind}, and {count} are announced")
+    infos = [shards.info(parts[i]) for i in range(count)]
     if any((other.shape, other.format) != (info.shape, info.format) for other in infos):
-        raise FormatError(f"the experts of {name} differ in shape or format")
+        raise FormatError(f"the {kind} of {name} differ in shape or format")
     names = tuple(other.name for other in infos)
-    return TensorSource(name, format, (experts, *shape), names, rewrite)
+    return TensorSource(name, format, (count, *shape), names, rewrite)
+
+
+def _stack_of(base: str, config: Config) -> tuple[str, int]:
+    """Return what a tensor is stacked from, experts or heads, and how many of them."""
+    heads = {"attn_q_norm": config.heads, "attn_k_norm": config.kv_heads}
+    return ("heads", heads[base]) if base in heads else ("experts", config.experts)
 
 
 def _head_source(name: str, info: TensorInfo, rewrite: OfHeads) -> TensorSource:
@@ -257,7 +264,8 @@ def _check_quantised(name: str, info: TensorInfo, rewrite: Rewrite) -> None:
             f"the tensor {quote(info.name)} is quantised in a model whose matrices are multiplied "
             "by factors, which is not supported; take it as a .gguf file"
         )
-    if FORMATS[info.format].quant_block_elements > 1 and isinstance(rewrite, TiledColumns):
+    moves_columns = isinstance(rewrite, TiledColumns) or rewrite is swap_column_halves
+    if FORMATS[info.format].quant_block_elements > 1 and moves_columns:
         raise FormatError(
             f"the tensor {quote(info.name)} is quantised in a model whose columns GGUF has in "
             "another order, which is not supported; take it as a .gguf file"
@@ -319,7 +327,7 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
     if new is None and _OF_MLX in inside:
         new = family.experts.get(inside.replace(_OF_MLX, ".experts.{}."))
     if new is None and (match := _EXPERT.fullmatch(inside)) is not None:
-        new, expert = family.experts.get(f"{match[1]}{{}}{match[3]}"), int(match[2])
+        new, expert = family.experts.get(f"{match[1]}{{}}{match[3] or ''}"), int(match[2])
     return None if new is None else (f"blk.{int(layer[1])}.{new}.{ending}", expert)
 
 

@@ -1,14 +1,20 @@
-"""DeepSeek V2 and V3: a latent in place of keys and values (arXiv 2405.04434, 2412.19437).
+"""DeepSeek V2, V3, and MiniCPM 3: a latent in place of keys and values (arXiv 2405.04434,
+2412.19437).
 
 ``files/huggingface/families/deepseek.py`` reads their folders.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
+from math import log, sqrt
 from typing import NamedTuple
 
-from cutaway.compute.model.architectures.parts import embedding, feed_forward, head
+from cutaway.compute.model.architectures.parts import (
+    embedding,
+    feed_forward,
+    head,
+    rope_factors,
+)
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
@@ -66,6 +72,16 @@ def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
     )  # fmt: skip
 
 
+def _read_minicpm3(read: MetadataReader, c: ModelConfig) -> DeepSeek:
+    """Read the scales, too; llama.cpp's files have none, and it takes those of the 4B."""
+    return replace(
+        _read_deepseek(read, c),
+        embedding_scale=read.number("embedding_scale", 12.0),
+        residual_scale=read.number("residual_scale", 1.4 / sqrt(c.layers)),
+        logit_scale=read.number("logit_scale", c.hidden / 256),
+    )
+
+
 def _sharpness(read: MetadataReader, rope: Rope) -> float:
     """Return the factor whose square multiplies scores; files have the weight of a logarithm."""
     weight = read.or_zero("rope.scaling.yarn_log_multiplier")
@@ -87,10 +103,10 @@ def deepseek2_layer(g: Graph, c: DeepSeek, x: Tensor, layer: int) -> Tensor:
     """Add a layer of DeepSeek: (M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
     h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-    x = g.add(x, _latent_attention(g, c, h, layer))
+    x = g.add(x, g.scale(_latent_attention(g, c, h, layer), c.residual_scale))
     h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
     for m in feed_forward(g, c, h, layer):
-        x = g.add(x, m)
+        x = g.add(x, g.scale(m, c.residual_scale))
     return x
 
 
@@ -110,7 +126,8 @@ def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
     shared = g.linear(h, f"{p}attn_kv_a_mqa", (rank, rank + rotated))
     k = g.join(shared, g.rms_norm(latent, f"{p}attn_kv_a_norm", _EPS), 1)  # (M, rotated + rank)
 
-    q, k = (g.rope(heads, c.rope, head_dim=c.head_dim) for heads in (q, k))
+    factors = rope_factors(g, c)
+    q, k = (g.rope(heads, c.rope, head_dim=c.head_dim, factors=factors) for heads in (q, k))
     a = g.attend_latent(
         q, k, layer=layer, heads=c.heads, first=rotated, scale=c.attention_scale
     )  # (M, heads·rank)
@@ -125,9 +142,14 @@ def _queries(g: Graph, h: Tensor, p: str) -> Tensor:
     return g.linear(narrow, f"{p}attn_q_b")
 
 
+_DEEPSEEK = Architecture(
+    deepseek2, interleaved_rope=True, layer=deepseek2_layer, heads=_heads,
+    extend=_read_deepseek, mixture=Mixture(used=1, normed=False, best_of_group=1),
+)  # fmt: skip
+
 ROWS: Mapping[str, Architecture] = {
-    "deepseek2": Architecture(  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
-        deepseek2, interleaved_rope=True, layer=deepseek2_layer, heads=_heads,
-        extend=_read_deepseek, mixture=Mixture(used=1, normed=False, best_of_group=1),
+    "deepseek2": _DEEPSEEK,  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
+    "minicpm3": replace(  # Hu et al. 2024, arXiv 2404.06395: with scales
+        _DEEPSEEK, interleaved_rope=False, extend=_read_minicpm3
     ),
-}  # fmt: skip
+}

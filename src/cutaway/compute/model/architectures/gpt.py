@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from cutaway.compute.model.architectures.llama import LayerWiring, llama
+from cutaway.compute.model.architectures.llama import LayerWiring, centred_heads, llama
 from cutaway.compute.model.architectures.parts import (
     GELU,
     PLAIN,
@@ -105,8 +105,13 @@ def phi2(g: Graph, c: ModelConfig) -> Tensor:
 
 
 def stablelm(g: Graph, c: ModelConfig) -> Tensor:
-    """Llama with layer norms (Bellagente et al. 2024, arXiv 2402.17834)."""
-    return llama(g, c, LayerWiring(norm=Graph.layer_norm))
+    """Llama with layer norms (Bellagente et al. 2024, arXiv 2402.17834).
+
+    12B has norms of each head's q and k, and attention and MLP side by side after one norm.
+    """
+    has_one = not g.has("blk.0.ffn_norm.weight")
+    norms = centred_heads(g)
+    return llama(g, c, LayerWiring(norms=norms, norm=Graph.layer_norm, is_parallel=has_one))
 
 
 _GPT2 = Architecture(

@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from cutaway.compute.model.architectures.parts import (
     attention,
     embedding,
     feed_forward,
-    gated_mlp,
     head,
     plain_mlp,
 )
@@ -43,6 +42,7 @@ class LayerWiring:
     mlp: adds the MLP, or experts
     has_sinks: whether each head has one more score than those of the tokens
     has_gate: whether attention has a gate: see ``attention``
+    is_parallel: whether attention and MLP read the same normed input, so that one norm is enough
     """
 
     norms: str = ""
@@ -52,6 +52,7 @@ class LayerWiring:
     mlp: Mlp = feed_forward
     has_sinks: bool = False
     has_gate: bool = False
+    is_parallel: bool = False
 
 
 PLAIN_LLAMA = LayerWiring()
@@ -75,7 +76,8 @@ def llama(
 
 
 def llama_layer(
-    g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None, *, wiring: LayerWiring
+    g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None,
+    *, wiring: LayerWiring = PLAIN_LLAMA,
 ) -> Tensor:  # fmt: skip
     """Add a layer: (M, hidden) -> (M, hidden)."""
     w, p = wiring, f"blk.{layer}."
@@ -87,7 +89,8 @@ def llama_layer(
         a = w.norm(g, a, f"{p}post_attention_norm", c.norm_eps)
     x = g.add(x, g.scale(a, c.residual_scale))
 
-    h = w.norm(g, x, f"{p}{w.second_norm}", c.norm_eps)
+    if not w.is_parallel:
+        h = w.norm(g, x, f"{p}{w.second_norm}", c.norm_eps)
     terms = w.mlp(g, c, h, layer)
     if w.has_post_norms:
         terms = [w.norm(g, reduce(g.add, terms), f"{p}post_ffw_norm", c.norm_eps)]
@@ -316,15 +319,15 @@ def cohere(g: Graph, c: ModelConfig, *, rotates_all: bool = True) -> Tensor:
 
     rotates_all: False: layers that see the whole text have no positions
     """
-    x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        h = g.layer_norm(x, f"{p}attn_norm", c.norm_eps, bias=False)
-        rope = c.rope if rotates_all or c.windows[layer] else None
-        norms = "centred head" if g.has(f"{p}attn_q_norm.weight") else ""  # in Command R+
-        after = g.add(x, attention(g, c, h, layer, rope, norms=norms))
-        x = g.add(after, gated_mlp(g, h, p, g.silu_mul))
+    ropes = [c.rope if rotates_all or window else None for window in c.windows]
+    norms = centred_heads(g)  # in Command R+
+    norm = partial(Graph.layer_norm, bias=False)
+    return llama(g, c, LayerWiring(norms=norms, norm=norm, is_parallel=True), ropes=ropes)
 
-    return head(g, c, g.layer_norm(g.logit_rows(x), "output_norm", c.norm_eps, bias=False))
+
+def centred_heads(g: Graph) -> str:
+    """Return the norms of heads, each less its mean, if the file has their weights."""
+    return "centred head" if g.has("blk.0.attn_q_norm.weight") else ""
 
 
 def cohere2(g: Graph, c: ModelConfig) -> Tensor:
@@ -352,7 +355,9 @@ ROWS: Mapping[str, Architecture] = {
     "seed_oss": Architecture(seed_oss),
     "hunyuan-dense": Architecture(hunyuan),
     "smollm3": replace(_LLAMA, build=smollm3),
-    "qwen2": Architecture(llama),  # and 2.5: it has biases
+    "qwen2": Architecture(  # and 2.5: it has biases; MiMo, which has a draft head
+        llama, layer=lambda g, c, x, layer: llama_layer(g, c, x, layer, c.rope)
+    ),
     "qwen3": Architecture(qwen3),
     # These models read pictures; with text alone, the three positions of a token are one.
     "qwen2vl": Architecture(llama),

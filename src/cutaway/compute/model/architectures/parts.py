@@ -53,7 +53,7 @@ def attention(
         q = _norm(g, q, c, f"{p}attn_q_norm", norms)
         k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
-        factors = _rope_factors(g, c) if rope is c.rope else None  # none for other ropes
+        factors = rope_factors(g, c) if rope is c.rope else None  # none for other ropes
         of_q = c.rope_queries if rope is c.rope else rope
         q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
         k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
@@ -101,7 +101,7 @@ def _queries_keys_values(
     return first, second, third
 
 
-def _rope_factors(g: Graph, c: ModelConfig) -> str | None:
+def rope_factors(g: Graph, c: ModelConfig) -> str | None:
     """Return the tensor of frequencies' divisors: Llama 3's, or one of Phi's two; None if none."""
     if g.has("rope_freqs.weight"):
         return "rope_freqs"

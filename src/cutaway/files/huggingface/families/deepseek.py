@@ -1,4 +1,4 @@
-"""DeepSeek V2 and V3 and what descends from them: a latent in place of keys and values.
+"""DeepSeek V2 and V3, MiniCPM 3, and what descends from them: a latent in place of keys and values.
 
 Knows the sizes of latents, and how the matrices that expand them are stored; the routers are those
 of `mixtures`. The graphs are in ``compute/model/architectures/deepseek.py``.
@@ -6,6 +6,7 @@ of `mixtures`. The graphs are in ``compute/model/architectures/deepseek.py``.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from cutaway.files.huggingface.families.mixtures import (
 )
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import OfHeads, Rewrite
-from cutaway.files.huggingface.rope import settings_of
+from cutaway.files.huggingface.rope import Ropes, settings_of
 
 # -- keys ------------------------------------------------------------------------------------------
 
@@ -38,6 +39,22 @@ def youtu(config: JsonObject) -> dict[str, Any]:
     """Return the keys of DeepSeek-V3's latent; no layer has experts."""
     config.must_be("rope_interleave", True)
     return _latent(config)
+
+
+def minicpm3(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of DeepSeek-V3's latent, and MiniCPM's scales; no layer has experts."""
+    hidden, layers = config.size("hidden_size"), config.size("num_hidden_layers")
+    usual = {
+        "v_head_dim": hidden // config.size("num_attention_heads"), "scale_depth": sqrt(layers),
+        "dim_model_base": hidden,
+    }  # fmt: skip
+    config = config.with_defaults({}, usual)
+    scales = {
+        "embedding_scale": config.positive("scale_emb"),
+        "residual_scale": config.positive("scale_depth") / sqrt(layers),
+        "logit_scale": hidden / config.positive("dim_model_base"),
+    }
+    return _latent(config) | {key: float(np.float32(scale)) for key, scale in scales.items()}
 
 
 def deepseek_v2(config: JsonObject) -> dict[str, Any]:
@@ -98,6 +115,8 @@ def _latent(config: JsonObject) -> dict[str, Any]:
 
 def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
     heads = config.size("num_attention_heads")
+    usual = config.size("hidden_size") // heads
+    config = config.with_defaults({}, {"v_head_dim": usual})
     keys, values = (config.size(f"{part}_head_dim") for part in ("qk_nope", "v"))
     return {
         "attn_k_b": OfHeads(heads, 0, keys, is_transposed=True),
@@ -123,4 +142,13 @@ ROWS: Mapping[str, Family] = {
         _DEEPSEEK, metadata=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
     ),
     "youtu": replace(_DEEPSEEK, metadata=youtu),
+    "minicpm3": replace(
+        _DEEPSEEK, architecture="minicpm3", metadata=minicpm3, rope=Ropes(longrope=True)
+    ),
+}
+
+UNSUPPORTED = {
+    name: f"{model} is not supported: an indexer (index_topk) chooses the tokens that each token "
+    "attends to, and cutaway computes attention to all tokens or to a window"
+    for name, model in (("deepseek_v32", "DeepSeek V3.2"), ("glm_moe_dsa", "GLM 5"))
 }

@@ -250,7 +250,8 @@ ROWS: Mapping[str, Family] = {
 }  # fmt: skip
 
 UNSUPPORTED = {
-    "bd3lm": "BD3-LM", "diffusion_gemma": "DiffusionGemma", "sedd": "SEDD",
+    "bd3lm": "BD3-LM is not supported", "diffusion_gemma": "DiffusionGemma is not supported",
+    "sedd": "SEDD is not supported",
 }  # fmt: skip
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
 

@@ -1,7 +1,7 @@
 """Family: the particulars of one kind of model's folders, and the names that many share.
 
-Some folders have a draft head as one more layer; others have it apart, under mtp. This module knows
-no family.
+Some folders have a draft head as one more layer; others have it apart, under mtp or mtp_layers.
+This module knows no family.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +14,10 @@ from cutaway.files.huggingface.rope import USUAL, Ropes
 from cutaway.files.huggingface.shards import Shards, Sources
 
 Names = Mapping[str, str]
+RANK_HEAD = "cls.output"
+"""GGUF's name of the last matrix of a head that scores texts."""
+SCORE = {"score": RANK_HEAD}
+"""A head that scores the last row of a decoder."""
 
 SILU = {"hidden_act": "silu"}
 OUTSIDE = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -57,7 +61,8 @@ class Family:
                   GGUF's
     layer         tensors of each layer, likewise; "a+b" is one tensor that `rewrites` split
     whole         tensors of each layer by their whole names, transformers' and GGUF's
-    experts       tensors of each expert of a layer, likewise; {} stands for the expert's number
+    experts       tensors of each expert of a layer, or of each head, likewise; {} stands for the
+                  expert's or the head's number
     experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
                   outputs), not (experts, outputs, inputs); None: their shapes decide
     experts_alternate  whether outputs of gate and up alternate in these tensors
@@ -78,8 +83,9 @@ class Family:
     shifts        whether rows of a diffusion model predict the next position
     head_dim      returns the width of heads, if config.json has another name for it
     rope          the kinds of rotary positions that models may have; None: they have none
-    rank          tensors, likewise, of a head that scores texts. This head replaces the one that
-                  predicts tokens; rank_activation: the activation of the head that scores
+    rank          tensors, likewise, of a head that scores texts, by the last row where none is
+                  named. This head replaces the one that predicts tokens; rank_activation: the
+                  activation of the head that scores
     shared        whether all layers are one, named as layer 0
     """
 
@@ -105,7 +111,7 @@ class Family:
     head_dim: Callable[[JsonObject], int] | None = None
     attention: str = "causal"
     shifts: bool = False
-    rank: Names = field(default_factory=dict)
+    rank: Names = field(default_factory=lambda: SCORE)
     rank_activation: str = "tanh"
     shared: bool = False
 
@@ -126,8 +132,6 @@ class Family:
         return replace(self, outside={**body, **self.rank}, skipped=skipped)
 
 
-RANK_HEAD = "cls.output"
-"""GGUF's name of the last matrix of a head that scores texts."""
 Variant = Callable[[JsonObject, Iterable[str]], Family | None]
 """Chooses another family than the model_type's, by the config or the names of the tensors."""
 
@@ -146,11 +150,14 @@ _APART = {
     "mtp.fc.": "eh_proj.", "mtp.pre_fc_norm_embedding.": "enorm.",
     "mtp.pre_fc_norm_hidden.": "hnorm.", "mtp.norm.": "shared_head.norm.",
     "mtp.layers.0.": "",
+    "model.mtp_layers.0.input_proj.": "eh_proj.", "model.mtp_layers.0.token_layernorm.": "enorm.",
+    "model.mtp_layers.0.hidden_layernorm.": "hnorm.",
+    "model.mtp_layers.0.final_layernorm.": "shared_head.norm.", "model.mtp_layers.0.": "",
 }  # fmt: skip
 
 
 def as_layer(name: str, layer: int) -> str:
-    """Return the name that a draft head's tensor under mtp would have in a layer.
+    """Return the name that a draft head's tensor under mtp or mtp_layers would have in a layer.
 
     Other names are returned unchanged.
     """

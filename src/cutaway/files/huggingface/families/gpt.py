@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutaway.files.huggingface.families import keys
-from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, SILU, Family, Variant
+from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, Family, Variant
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     Rewrite,
@@ -258,8 +258,10 @@ ROWS: Mapping[str, Family] = {
     ),
     "stablelm": Family(
         architecture="stablelm", layer_norm=True, rope=PARTIAL,
-        must_be=SILU | {"use_parallel_residual": False, "qk_layernorm": False},
         names={"layer_norm_epsilon": "layer_norm_eps"},
+        experts={
+            f"self_attn.{x}_layernorm.norms.{{}}": f"attn_{x}_norm" for x in "qk"
+        },  # a norm of each head
     ),
 }  # fmt: skip
 

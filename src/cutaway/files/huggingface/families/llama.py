@@ -17,11 +17,17 @@ from cutaway.files.huggingface.families.family import (
     HEAD_NORMS,
     LAYER,
     MIXTRAL_EXPERTS,
+    NEXTN,
     TEXT,
     Family,
 )
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rewrites import Rewrite, interleave_rope_rows, swap_halves
+from cutaway.files.huggingface.rewrites import (
+    Rewrite,
+    interleave_rope_rows,
+    swap_column_halves,
+    swap_halves,
+)
 from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
 from cutaway.files.huggingface.shards import Shards, Sources
 from cutaway.files.weights.cursor import quote
@@ -178,6 +184,11 @@ def _swap_halves(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
     return {"attn_q": swap_halves(heads), "attn_k": swap_halves(kv_heads)}
 
 
+def _hidden_first(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
+    """MiMo's draft head reads the hidden state before the embedding; GGUF has it behind."""
+    return {"eh_proj": swap_column_halves}
+
+
 _XIELU = ("alpha_p", "alpha_n", "beta", "eps")
 
 
@@ -223,6 +234,9 @@ ROWS: Mapping[str, Family] = {
     "smollm3": replace(_LLAMA, architecture="smollm3", metadata=smollm3),
     "granite": replace(_LLAMA, architecture="granite", metadata=keys.granite),
     "qwen2": Family(architecture="qwen2", metadata=keys.qwen),
+    "mimo": Family(
+        architecture="qwen2", metadata=keys.qwen, layer=LAYER | NEXTN, rewrites=_hidden_first
+    ),
     "qwen3": Family(architecture="qwen3", layer=LAYER | HEAD_NORMS, metadata=keys.qwen),
     "phi3": Family(
         architecture="phi3",
