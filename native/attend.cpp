@@ -47,7 +47,8 @@ Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vect
 
 // The last position that a row sees.
 int Attend::limit(const Batch& b, int row) const {
-  return shape_.reach ? std::min(b.limits[row], b.positions[row] + shape_.reach) : b.limits[row];
+  if (!shape_.reach && !shape_.causal) return b.limits[row];
+  return std::min(b.limits[row], b.positions[row] + shape_.reach);
 }
 
 // The first position that the row at one sees; 0 or below: all.

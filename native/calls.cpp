@@ -78,7 +78,7 @@ template <> Linear::Part read(Source& s) { return fields<Linear::Part, Packed, V
 template <> Linear::Finish read(Source& s) { return fields<Linear::Finish, bool, std::optional<Map>>(s); }
 template <> Attend::Views read(Source& s) { return fields<Attend::Views, View, View, View, View>(s); }
 template <> AttendShape read(Source& s) {
-  return fields<AttendShape, int, int, int, float, float, int, int, bool, int, int, int, int>(s);
+  return fields<AttendShape, int, int, int, float, float, int, int, bool, bool, int, int, int, int>(s);
 }
 template <> Relative read(Source& s) { return fields<Relative, View, View, int, std::vector<int32_t>>(s); }
 template <> ConvWeights read(Source& s) { return fields<ConvWeights, Floats, Floats, int, int>(s); }

@@ -214,6 +214,7 @@ struct AttendShape {
   int window;            // tokens seen up to its own; 0: all
   int reach = 0;         // tokens seen to each side of its own; 0: all
   bool chunked = false;  // no token is seen that is not in the same window-th of the text
+  bool causal = false;   // no token after its own is seen, even if its limit is later
   int layer = 0;
   int reads = -1;        // the layer whose keys and values it reads, storing none; -1: its own
   int value_first = 0, value_dim = 0;  // values are these numbers of the keys, and none are stored; 0: they are not

@@ -162,10 +162,11 @@ class Plan {
       : pool(std::move(pool)), kernels(kernels), options_(options), prefetch_(options.prefetch),
         whole_(std::make_shared<KvStore>(options.kv_blocks)), windowed_(std::make_shared<KvStore>(options.kv_blocks)),
         states_(std::make_shared<StateStore>(options.kv_blocks + options.draft_states)) {}
-  // An empty plan with another's threads, tier, context, keys and values, and states, which its layers must claim again.
+  // An empty plan with another's threads, tier, context, keys and values, and states. Its layers must claim them again,
+  // but for those that only read what the other's layers store.
   explicit Plan(const Plan* other)
       : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_("none"),
-        whole_(other->whole_), windowed_(other->windowed_), states_(other->states_) {}
+        whole_(other->whole_), windowed_(other->windowed_), states_(other->states_), kv_places_(other->kv_places_) {}
 
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;

@@ -80,14 +80,17 @@ def good(tmp_path_factory):
 # -- what they compute -----------------------------------------------------------------------------
 
 
-def by_definition(w, embedded, streams, head, *, window=0, causal=False):
-    """The logits of a block's rows, (block, VOCAB); streams: those of the text before the block."""
+def by_definition(w, embedded, streams, head, *, windows=(0, 0), causal=(False, False)):
+    """The logits of a block's rows, (block, VOCAB); streams: those of the text before the block.
+
+    windows, causal: of each layer
+    """
     context = norm_rows(streams @ w["fc.weight"].T, w["hidden_norm.weight"])
     x, n, positions = embedded, len(streams), np.arange(len(streams) + len(embedded))
     distance = positions[n:, None] - positions
-    unseen = (distance < 0) & causal
-    unseen |= (distance >= window) & bool(window)
-    for p in (f"layers.{i}." for i in range(LAYERS)):
+    for i, (window, is_causal) in enumerate(zip(windows, causal, strict=True)):
+        p = f"layers.{i}."
+        unseen = ((distance < 0) & is_causal) | ((distance >= window) & bool(window))
         h = norm_rows(x, w[f"{p}input_layernorm.weight"])
         both = np.concatenate([context, h])
         q, k, v = (
@@ -110,6 +113,7 @@ def by_definition(w, embedded, streams, head, *, window=0, causal=False):
 
 
 LOCAL = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 5}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5}
 
 
 @pytest.mark.parametrize(("backend", "most"), [("reference", 1e-4), ("cpu", 0.02)])
@@ -117,8 +121,10 @@ LOCAL = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 5}
     ("kind", "config", "mask"),
     [
         ("dflash", {}, {}),
-        ("dflash", LOCAL, {"window": 5, "causal": True}),
-        ("dflash", LOCAL | {"is_causal": False}, {"window": 5}),
+        ("dflash", LOCAL, {"windows": (5, 5), "causal": (True, True)}),
+        ("dflash", LOCAL | {"is_causal": False}, {"windows": (5, 5)}),
+        ("dflash", MIXED, {"windows": (5, 0), "causal": (True, False)}),
+        ("dflash", MIXED | {"is_causal": True}, {"windows": (5, 0), "causal": (True, True)}),
         ("dspark", {"block_size": 7}, {}),
         ("dspark", {"block_size": 7, "architectures": ["DFlashDraftModel"]}, {}),  # SpecForge's
     ],
@@ -153,6 +159,43 @@ def test_they_compute_what_their_definition_says(
         assert np.abs(rows - told).max() < most * np.abs(told).max()
     assert max(len(tokens) for _, _, tokens in blocks) > 1
     assert len(blocks) > 2
+
+
+@pytest.mark.parametrize("kinds", [["sliding_attention"] * 2, ["full_attention"] * 2])
+def test_they_compute_what_transformers_does(path, tmp_path, monkeypatch, kinds):
+    """Muse Glimmer's assistant, the drafter that transformers itself has."""
+    torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    transformers = pytest.importorskip("transformers", reason="needs transformers")
+    from support.random_models import shake
+
+    config = transformers.MuseGlimmerAssistantConfig(
+        hidden_size=HIDDEN, intermediate_size=96, num_hidden_layers=LAYERS, layer_types=kinds,
+        num_attention_heads=HEADS, num_key_value_heads=KV_HEADS, head_dim=SIZE, sliding_window=5,
+        block_size=8, mask_token_id=MASK, target_layer_ids=[0, 2],
+    )  # fmt: skip
+    model = transformers.MuseGlimmerAssistantModel(config).eval()
+    shake(model, np.random.default_rng(4))
+    model.save_pretrained(tmp_path / "muse")
+    llm, drafts = LLM(path, backend="reference"), f"dflash:{tmp_path / 'muse'}"
+    llm.load_draft(drafts)
+    drafter = llm.engine.speculator.draft
+    blocks = noted_blocks(drafter, monkeypatch)
+    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, costs: min(room, 5))
+    done = llm.generate(TEXT, speculate=drafts, **OPTIONS, temperature=1.0)
+    text, embedding = [*TEXT, *done.token_ids], llm.backend.weight("token_embd.weight")
+    tensors = llm.tensors(text, list(drafter.reads))
+    streams = np.concatenate([tensors[name] for name in drafter.reads], axis=1)
+    head, told = llm.backend.weight("output.weight"), []
+    for length, rows, _ in blocks:
+        block = embedding[[text[length - 1], *[MASK] * len(rows)]]
+        cache = transformers.cache_utils.DFlashCache(config=config)
+        cache.set_previous_accepted_tokens(length - 1)
+        with torch.no_grad():
+            inputs = (torch.from_numpy(x)[None] for x in (block, streams[: length - 1]))
+            out = model(*inputs, cache=cache)
+        told.append(out.last_hidden_state[0, 1:].numpy() @ head.T)
+        assert np.abs(rows - told[-1]).max() < 1e-4 * np.abs(told[-1]).max()
+    assert len(told) > 2
 
 
 def noted_blocks(drafter, monkeypatch):
@@ -284,7 +327,6 @@ def config(**changes):
         ({}, config(mask_token_id=None), "mask_token_id is missing"),
         ({}, config(mask_token_id=9000), "mask token is 9000, which the model does not have"),
         ({}, {"num_hidden_layers": 1}, "tensor dflash.blk.1.* has no place"),
-        ({}, {"layer_types": ["sliding_attention", "full_attention"]}, "unless is_causal is set"),
         ({}, {"markov_head_type": "gated"}, "markov_head_type is 'gated', which is not supported"),
     ],
 )

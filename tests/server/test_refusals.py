@@ -122,8 +122,8 @@ def test_what_is_right_passes(app, path, body):
          "messages[0].content[0].text must be a string, not 5"),
         (chat(stop=["a", 5]), "stop", "stop must be a string or a list of strings"),
         (chat(speculate="maybe"), "speculate",
-         "speculate must be 'off', 'ngram', 'jacobi', 'draft', 'mtp', 'eagle', 'dflash' or "
-         "'dspark', not 'maybe'"),
+         "speculate must be 'off', 'ngram', 'jacobi', 'draft', 'mtp', 'eagle', 'dflash', 'dspark' "
+         "or 'assistant', not 'maybe'"),
         (chat(logit_bias={"5": "a"}), "logit_bias[5]",
          "logit_bias[5] must be a number, not a string"),
         (responses(top_logprobs=2000), "top_logprobs",

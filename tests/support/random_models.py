@@ -85,7 +85,7 @@ def save_row(
     transformers.utils.logging.disable_progress_bar()
     config = getattr(transformers, row.config)(**row.values)
     model = getattr(transformers, row.kind).from_config(config).eval()
-    _shake(model, np.random.default_rng(seed))
+    shake(model, np.random.default_rng(seed))
     model.to(getattr(torch, dtype)).save_pretrained(folder, **options)
     (folder / "generation_config.json").unlink(missing_ok=True)
     tiny_tokenizers.save(tokenizer, folder)
@@ -94,7 +94,7 @@ def save_row(
     return read.eval()
 
 
-def _shake(model: Any, rng: np.random.Generator) -> None:
+def shake(model: Any, rng: np.random.Generator) -> None:
     """Change initial numbers, which hide mistakes in scales, norms and biases."""
     import torch
 
@@ -117,7 +117,7 @@ def _shake(model: Any, rng: np.random.Generator) -> None:
 def _adds_one(model: Any) -> bool:
     """Return whether the model adds 1 to its norms' weights, as Gemma and Nemotron do."""
     name = str(model.config.model_type)
-    if name in ("nemotron_h", "gemma4_text"):
+    if name == "nemotron_h" or name.startswith("gemma4"):
         return False
     return name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
 

@@ -62,6 +62,7 @@ class AttendShape(NamedTuple):
     window: int
     reach: int
     chunked: bool = False
+    causal: bool = False
     layer: int = 0
     reads: int = -1
     value_first: int = 0

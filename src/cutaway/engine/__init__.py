@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cutaway.engine.loop.scheduler import Policy
     from cutaway.engine.request import NAMED_DRAFTS, Request, RunParams
     from cutaway.engine.sequence import Sequence
+    from cutaway.engine.speculation.assistant_head import AssistantHead
     from cutaway.engine.speculation.block_head import BlockForm, BlockHead
     from cutaway.engine.speculation.draft_models import (
         DraftHead,
@@ -65,6 +66,7 @@ _MODULES = {
     "loop.scheduler": "Policy",
     "request": "NAMED_DRAFTS Request RunParams",
     "sequence": "Sequence",
+    "speculation.assistant_head": "AssistantHead",
     "speculation.block_head": "BlockForm BlockHead",
     "speculation.draft_models": "DraftHead DraftModel EagleHead EagleTensors",
     "stops": "StopMatcher StopParams",

@@ -28,9 +28,12 @@ NAMED_DRAFTS = {
     "draft": "draft model, draft:MODEL", "eagle": "head's folder, eagle:PATH",
     "dflash": "block drafter's folder or GGUF file, dflash:PATH",
     "dspark": "block drafter's folder or GGUF file, dspark:PATH",
+    "assistant": "assistant's folder, assistant:PATH",
 }  # fmt: skip
 """What ``speculate`` names after a colon, by the kind of drafts before it."""
-SPECULATE = ("off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark")
+SPECULATE = (
+    "off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark", "assistant",
+)  # fmt: skip
 _PRIORITIES = 2**31
 _LONGEST_SALT = 256
 

@@ -9,11 +9,13 @@ from cutaway.compute import backends, model
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import model_name, open_model
 from cutaway.compute.loading.parts import Parts
+from cutaway.compute.model.assistants import build_assistant
 from cutaway.compute.model.block_drafters import build_block_drafter
 from cutaway.compute.model.draft_heads import build_eagle
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.engine import (
+    AssistantHead,
     BlockForm,
     BlockHead,
     DraftHead,
@@ -45,6 +47,8 @@ def load_draft(name: str, target: LoadedModel, engine: Engine, *, progress: bool
             engine.speculator.draft = _draft_head(target)
         elif kind == EagleHead.kind:
             engine.speculator.draft = _eagle_head(name, target)
+        elif kind == AssistantHead.kind:
+            engine.speculator.draft = _assistant(name, target)
         elif kind in BLOCK_DRAFTERS:
             engine.speculator.draft = _block_head(name, target)
         else:
@@ -97,6 +101,21 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
     return EagleHead(backend, share, name, tensors)
 
 
+def _assistant(name: str, target: LoadedModel) -> AssistantHead:
+    from cutaway.files.huggingface.assistant import AssistantFolder
+
+    path = _folder(name, "an assistant")
+    try:
+        with AssistantFolder(path) as file:
+            shapes = {at: info.shape for at, info in file.tensors.items()}
+            assistant = build_assistant(file.metadata, shapes, target.graph)
+            backend = target.backend.with_adapter(assistant.graph, file)
+            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
+    except FormatError as error:
+        raise InputError("speculate", f": {path.name}: {error}") from error
+    return AssistantHead(backend, share, name, assistant.output)
+
+
 def _open_block_drafter(path: Path) -> ModelFile:
     """Open a drafter's folder, or its GGUF file as llama.cpp converts it."""
     if path.suffix != ".gguf":
@@ -127,9 +146,7 @@ def _block_head(name: str, target: LoadedModel) -> BlockHead:
             share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
     except FormatError as error:
         raise InputError("speculate", f": {path.name}: {error}") from error
-    form = BlockForm(
-        drafter.streams, drafter.block_size, drafter.mask_id, drafter.first, drafter.is_causal
-    )
+    form = BlockForm(drafter.streams, drafter.block_size, drafter.mask_id, drafter.first)
     return BlockHead(name, form, share, backend=backend, context=context, markov=markov)
 
 

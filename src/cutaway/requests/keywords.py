@@ -343,10 +343,12 @@ _ROWS = {
         "text", "off", "speculative decoding: ngram drafts from the text itself, jacobi from what "
         "the model drew ahead, draft:MODEL with a small model of the same vocabulary, mtp with the "
         "model's own draft head, eagle:PATH with an EAGLE-3 head's folder, dflash:PATH and "
-        "dspark:PATH with a block drafter's; same text",
+        "dspark:PATH with a block drafter's, assistant:PATH with Gemma 4's assistant; same text",
         Flag("model", "HOW"),
         Fields(_ALL_FACES, more="draft, mtp and heads: as the server was started"), page=True,
-        choices=("off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark"),
+        choices=(
+            "off", "ngram", "jacobi", "draft", "mtp", "eagle", "dflash", "dspark", "assistant",
+        ),
     ),
     "forced": Keyword(
         "ids", (), "token ids that the output begins with, whatever would be drawn",

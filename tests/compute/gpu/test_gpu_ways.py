@@ -158,20 +158,38 @@ def test_a_draft_head(both, paths):
     assert told[0] == told[1]
 
 
-def test_a_block_drafter(both, tmp_path):
-    """Beside a text without drafts; both devices draft and accept the same."""
-    target = write_tiny_llama(tmp_path / "t.gguf", hidden=64, layers=4, heads=4, head_dim=32)
-    folder = write_drafter(tmp_path / "d", drafter_tensors(2, markov=True), "dspark")
+def check_drafts(opened, drafts):
+    """Compare with texts without drafts; both devices draft and accept the same."""
     told = []
-    for llm in both(target):
-        llm.load_draft(f"dspark:{folder}")
+    for llm in opened:
+        llm.load_draft(drafts)
         llm.engine.speculator.draft.cost = 0.1
         plain = llm.generate(prompt(30), seed=1, **HOW)
-        drafted = llm.generate(prompt(30), seed=1, speculate=f"dspark:{folder}", **HOW)
+        drafted = llm.generate(prompt(30), seed=1, speculate=drafts, **HOW)
         assert drafted.fingerprint == plain.fingerprint
         told.append((plain.fingerprint, drafted.speculation.lengths))
     assert told[0] == told[1]
     assert sum(told[0][1][1:]) > 0
+
+
+def test_a_block_drafter_of_which_one_layer_is_causal(both, tmp_path):
+    target = write_tiny_llama(tmp_path / "t.gguf", hidden=64, layers=4, heads=4, head_dim=32)
+    folder = write_drafter(
+        tmp_path / "d", drafter_tensors(2, markov=True), "dspark",
+        layer_types=["sliding_attention", "full_attention"], sliding_window=5,
+    )  # fmt: skip
+    check_drafts(both(target), f"dspark:{folder}")
+
+
+def test_an_assistant(both, tmp_path):
+    pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+    pytest.importorskip("transformers", reason="needs transformers, which makes the models")
+    from support.random_assistant import TARGET, save_assistant
+    from support.random_models import save
+
+    save(TARGET, tmp_path / "t")
+    save_assistant(tmp_path / "a")
+    check_drafts(both(tmp_path / "t"), f"assistant:{tmp_path / 'a'}")
 
 
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -2,10 +2,10 @@
 
 *DFlash* (arXiv 2602.06036): a few layers read a block that begins with the text's last token and
 goes on with mask tokens. At each mask they predict the token that belongs there. Rows of the block
-attend to each other, and to the text before. The text's keys and values come straight from the
-model: each layer's k and v matrices read ``fc`` of the model's residual stream at some depths, side
-by side. So a drafter is two graphs over the same keys and values: one stores those of the text, the
-other computes a block.
+attend to the text before, and to each other, in causal layers only to earlier ones. The text's keys
+and values come straight from the model: each layer's k and v matrices read ``fc`` of the model's
+residual stream at some depths, side by side. So a drafter is two graphs over the same keys and
+values: one stores those of the text, the other computes a block.
 
 *DSpark* adds a *Markov head*: two thin matrices from the token before to what is added to a row's
 logits, so that a draft token follows from the one drawn before it. Its first row drafts, too.
@@ -21,7 +21,7 @@ from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.architectures.parts import gated_mlp
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
-from cutaway.compute.model.ops.attention import ALL, Heads, Mask
+from cutaway.compute.model.ops.attention import Heads, Mask
 from cutaway.compute.model.ops.rows import LookUp
 from cutaway.compute.model.positions import rope_of
 from cutaway.errors import FormatError
@@ -42,7 +42,6 @@ class BlockDrafter:
     block_size  the most rows of a block
     mask_id     the token of rows that are to be guessed
     first       the first row of a block that drafts: 0 if the last token's row guesses the next
-    is_causal   whether a block's rows see only the rows before them
     """
 
     block: Graph
@@ -52,7 +51,6 @@ class BlockDrafter:
     block_size: int
     mask_id: int
     first: int
-    is_causal: bool
 
 
 def build_block_drafter(
@@ -77,7 +75,6 @@ def build_block_drafter(
     return BlockDrafter(
         block, context, markov, streams, read.size("block_size"), int(mask_id),
         first=0 if read.flag("sample_from_anchor", markov is not None) else 1,
-        is_causal=read.flag("attention.causal", False),
     )  # fmt: skip
 
 
@@ -173,9 +170,15 @@ class _Maker:
         return [f"{PREFIX}{p}" for p in g.layers(self._layers)]
 
     def _mask(self, layer: int) -> Mask:
+        """Return what a row of a layer sees; in causal layers, no later row of its block."""
         windows = self._read.value("attention.sliding_window_pattern", ())
+        causal = self._read.value("causal_layers", ())
         is_local = len(windows) > layer and bool(windows[layer])
-        return Mask(self._read.size("attention.sliding_window")) if is_local else ALL
+        all_are_causal = self._read.flag("attention.causal", False)
+        return Mask(
+            self._read.size("attention.sliding_window") if is_local else 0,
+            causal=bool(causal[layer]) if len(causal) > layer else all_are_causal,
+        )
 
     def _project(self, g: Graph, x: Tensor, p: str, role: str) -> Tensor:
         """Return queries, keys or values; the first two are normed and rotated."""

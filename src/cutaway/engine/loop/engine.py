@@ -65,7 +65,7 @@ class Engine:
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         states = states_of(backend.kv, backend.kv_blocks, DRAFT_STATES)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows, states)
-        self.speculator = Speculator()
+        self.speculator = Speculator(settle=self._copy_blocks)
         self._sequence_blocks = SequenceBlocks(self.blocks, prefix_cache=policy.prefix_cache)
         self.scheduler = Scheduler(self._sequence_blocks, policy, self.speculator)
         self.phases = Phases()

@@ -12,10 +12,10 @@ point of drawing all of its positions at once from one another. Each step does s
 of its draft tokens; draws after the first wrong draft token are the next guesses there.
 Sources: Santilli et al. 2023, arXiv 2305.10427; Fu et al. 2024, arXiv 2402.02057 (the n-grams).
 
-Drafts by a model or a head are in draft_models.py and block_head.py.
+Drafts by a model or a head are in draft_models.py, block_head.py and assistant_head.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -188,6 +188,7 @@ _LACKS = {
     "eagle": ": no EAGLE-3 head is loaded; name its folder, eagle:PATH",
     "dflash": ": no DFlash drafter is loaded; name its folder, dflash:PATH",
     "dspark": ": no DSpark drafter is loaded; name its folder, dspark:PATH",
+    "assistant": ": no assistant is loaded; name its folder, assistant:PATH",
 }
 
 
@@ -205,12 +206,16 @@ class DraftState:
 class Speculator:
     """Drafts for decoding sequences: by n-grams, Jacobi decoding, a draft model or a draft head.
 
-    draft  may be set at any time
-    costs  what drafts cost
+    draft   may be set at any time
+    settle  makes the pending copies of the model's KV blocks, before a draft head reads these
+    costs   what drafts cost
     """
 
-    def __init__(self, draft: "DraftModel | DraftHead | None" = None) -> None:
-        self.draft = draft
+    def __init__(
+        self, draft: "DraftModel | DraftHead | None" = None,
+        settle: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.draft, self._settle = draft, settle
         self.costs = StepCosts()
         self._states: dict[int, DraftState] = {}  # by sequence id
 
@@ -315,6 +320,8 @@ class Speculator:
         costs = self.costs.draft_costs(rows, len(requests), self.draft)
         counts = [self._state(s).length.propose(0, n, costs) for s, n in requests]
         sequences = [sequence for sequence, _ in requests]
+        if self._head and self._head.shares_blocks:
+            self._settle()
         started = perf_counter()
         drafted = self.draft.propose(list(zip(sequences, counts, strict=True)))
         if longest := max(map(len, drafted)):

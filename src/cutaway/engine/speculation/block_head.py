@@ -28,14 +28,12 @@ class BlockForm(NamedTuple):
     block_size  the most rows of a block
     mask_id     the token of the rows that are to be guessed
     first       the first row of a block that drafts
-    is_causal   whether a block's rows see only the rows before them
     """
 
     reads: tuple[str, ...]
     block_size: int
     mask_id: int
     first: int
-    is_causal: bool
 
 
 class BlockHead(DraftHead):
@@ -144,7 +142,7 @@ class BlockHead(DraftHead):
         is_guess = np.arange(len(tokens)) >= np.repeat(first, lengths) + self.form.first
         return Batch(
             tokens, positions, sequences, tables, np.flatnonzero(is_guess).astype(np.int32),
-            limits=None if self.form.is_causal else ends[sequences],
+            limits=ends[sequences],
             hidden_from=np.where(is_read, np.float32(np.inf), np.float32(0)),
         )  # fmt: skip
 
@@ -154,15 +152,10 @@ class BlockHead(DraftHead):
         while pairs := [(draft, rows) for draft, rows in pairs if not draft.is_whole]:
             rows = np.stack([rows[len(draft.tokens)] for draft, rows in pairs])
             if self._markov:
-                rows += self._markov.run(_single_rows([_last_token(draft) for draft, _ in pairs]))
+                rows += self._markov.run(_single_rows([draft.last_token for draft, _ in pairs]))
             outcomes = self.backend.sample(rows, [draft.draw() for draft, _ in pairs])
             for (draft, _), outcome in zip(pairs, outcomes, strict=True):
                 draft.take(outcome)
-
-
-def _last_token(draft: GrowingDraft) -> int:
-    end = len(draft.sequence)
-    return draft.tokens[-1] if draft.tokens else draft.sequence.tokens(end - 1, end)[0]
 
 
 def _single_rows(tokens: list[int]) -> Batch:

@@ -60,6 +60,12 @@ class GrowingDraft:
         """The length of the sequence with its draft tokens."""
         return len(self.sequence) + len(self.tokens)
 
+    @property
+    def last_token(self) -> int:
+        """The token that the next one follows."""
+        end = len(self.sequence)
+        return self.tokens[-1] if self.tokens else self.sequence.tokens(end - 1, end)[0]
+
     def draw(self) -> RowDraw:
         """Return the draw of the next draft token: the target's own draw, from other logits."""
         s = self.sequence
@@ -232,6 +238,8 @@ class DraftHead:
     kind = name = "mtp"
     reads: tuple[str, ...] = ()
     """The model's tensors that it reads; (): the input of the model's head."""
+    shares_blocks = False
+    """Whether it reads the keys and values that the model itself has stored."""
 
     def __init__(self, backend: Backend, cost: float) -> None:
         self.backend, self.cost = backend, cost

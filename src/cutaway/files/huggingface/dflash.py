@@ -1,7 +1,8 @@
 """Folders of block drafters, DFlash and DSpark, which draft for one model (arXiv 2602.06036).
 
-Knows how their publishers name files, tensors and settings: z-lab, SpecForge, DeepSpec. The result
-has GGUF's keys of ``dflash``, and GGUF's names of tensors behind "dflash.".
+Knows how their publishers name files, tensors and settings: z-lab, SpecForge, DeepSpec, and
+transformers (Muse Glimmer's). The result has GGUF's keys of ``dflash``, and GGUF's names of tensors
+behind "dflash.".
 """
 
 import os
@@ -27,11 +28,14 @@ _LAYER = {
 }  # fmt: skip
 _OUTSIDE = {
     "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm",
+    "encoder.fc": "fc", "encoder.output_norm_enc": "enc.output_norm",
     "markov_head.markov_w1": "markov_w1", "markov_head.markov_w2": "markov_w2",
 }  # fmt: skip
 _UNREAD = re.compile(r"(model\.)?(embed_tokens|lm_head|confidence_head\..+)\.(weight|bias)")
 """Copies of the model's own matrices, and DSpark's guess of what will be accepted."""
 _NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+)\.(weight|bias)")
+_OF_TRANSFORMERS = "muse_glimmer_assistant"
+"""The model_type of the drafter that transformers itself has."""
 _SIZES = {
     "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
@@ -123,18 +127,20 @@ def _target_layers(config: JsonObject) -> list[int]:
 
 
 def _windows(config: JsonObject) -> dict[str, Any]:
-    """Return which layers see only a window, and whether a block's rows see only those before.
+    """Return which layers see only a window, and in which a block's rows see none after them.
 
-    As the authors define it, a layer with a window is causal unless the config says otherwise.
+    As the authors define it, a layer with a window is causal, and another one is not, unless the
+    config says of all. transformers' windows have one more token, and its layers are not causal.
     """
-    kinds = config.get("layer_types") or []
-    windows = [kind == "sliding_attention" for kind in kinds]
-    causal = config.get("is_causal")
-    are_causal = {is_local if causal is None else bool(causal) for is_local in windows}
-    if len(are_causal) > 1:
-        config.refuse("layer_types", "all layers with windows, or none, unless is_causal is set")
-    metadata: dict[str, Any] = {"attention.causal": are_causal == {True} or causal is True}
+    layers, kinds = config.size("num_hidden_layers"), config.get("layer_types") or []
+    windows = [kind == "sliding_attention" for kind in kinds] or [False] * layers
+    causal = config.get("causal" if config.get("is_causal") is None else "is_causal")
+    of_transformers = config.text("model_type") == _OF_TRANSFORMERS
+    if causal is not None or of_transformers:
+        metadata: dict[str, Any] = {"causal_layers": [bool(causal)] * layers}
+    else:
+        metadata = {"causal_layers": windows}
     if any(windows):
-        metadata["attention.sliding_window"] = config.size("sliding_window")
+        metadata["attention.sliding_window"] = config.size("sliding_window") + of_transformers
         metadata["attention.sliding_window_pattern"] = windows
     return metadata

@@ -135,6 +135,7 @@ def _span(shape: calls.AttendShape) -> Numbers:
         "back": 0 if shape.chunked else back,
         "chunked": shape.window if shape.chunked else 0,
         "reach": shape.reach,
+        "causal": int(shape.causal),
         "value_first": shape.value_first,
         "value_dim": shape.value_dim,
     }

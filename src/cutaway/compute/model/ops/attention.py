@@ -92,11 +92,13 @@ class Mask(NamedTuple):
     window   how many tokens up to its own a row sees (Mistral, arXiv 2310.06825); 0: all
     reach    how many tokens to each side a row sees (ModernBERT, arXiv 2412.13663); 0: all
     chunked  whether the text is cut into windows, and a token sees only its own window (Llama 4)
+    causal   whether a row sees no token after its own, even if its limit is later (DFlash)
     """
 
     window: int = 0
     reach: int = 0
     chunked: bool = False
+    causal: bool = False
 
     def first_seen(self, positions: Positions) -> Positions:
         """Return, for each of these positions, the first position that a row there sees."""
@@ -111,6 +113,8 @@ class Mask(NamedTuple):
         unseen: NDArray[np.bool_] = history < self.first_seen(positions)[:, None]
         if self.reach:
             unseen |= abs(history - positions[:, None]) > self.reach
+        if self.causal:
+            unseen |= history > positions[:, None]
         return unseen
 
 
@@ -124,7 +128,8 @@ class Attend(TokenMixer, kind="attend"):
     softcap      scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv 2408.00118); 0: they do
                  not
     bias         the bias that is added to scores, by distance
-    reads        the earlier layer whose keys and values it reads; None: it stores its own
+    reads        the layer whose keys and values it reads, an earlier one or one of another graph
+                 with the same KV blocks; None: it stores its own
     values_from  where in a key the value begins; None: values are stored separately
 
     The inputs are queries; then keys, and values, where the op stores these; then the inputs of the
@@ -310,15 +315,24 @@ class AttentionMethods(Wiring):
         first = next((a for a in attentions(self.ops) if a.layer == reads), None)
         if first is None or first.reads is not None:
             raise FormatError(f"layer {layer} reads the keys and values of {reads}, which has none")
-        of = first.heads._replace(queries=heads)
+        return self._attend_to(q, first, layer=layer, heads=heads, scale=scale)
+
+    def attend_stored(self, q: Tensor, stored: Attend, *, heads: int, scale: float) -> Tensor:
+        """Attend to the keys and values of a layer of another graph, whose KV blocks are shared."""
+        return self._attend_to(q, stored, layer=stored.layer, heads=heads, scale=scale)
+
+    def _attend_to(
+        self, q: Tensor, stored: Attend, *, layer: int, heads: int, scale: float
+    ) -> Tensor:
+        of = stored.heads._replace(queries=heads)
         if q.width != heads * of.dim or heads % of.kv:
             raise FormatError(
-                f"layer {layer}: q is {q.width} wide, and layer {reads} has {of.kv} kv "
+                f"layer {layer}: q is {q.width} wide, and layer {stored.layer} has {of.kv} kv "
                 f"heads of {of.dim}"
             )
         return self._add(
-            Attend, q.width, q, layer=layer, heads=of, scale=scale, mask=first.mask,
-            softcap=first.softcap, reads=reads, values_from=first.values_from,
+            Attend, q.width, q, layer=layer, heads=of, scale=scale, mask=stored.mask,
+            softcap=stored.softcap, reads=stored.layer, values_from=stored.values_from,
         )  # fmt: skip
 
     def attend_latent(

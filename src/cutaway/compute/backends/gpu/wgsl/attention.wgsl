@@ -9,6 +9,7 @@ struct Op {
   back: u32,       // tokens that a row sees up to its own; 0: all
   chunked: u32,    // the text is cut into chunks of this many tokens, and a row sees only its own chunk; 0: it is not cut
   reach: u32,      // how many tokens after its own a row sees; 0: all up to its limit
+  causal: u32,     // whether a row sees none after its own
   value_first: u32, value_dim: u32,  // a value is these numbers of its key; 0: values are stored separately
   sinks: u32,      // for each head a score without a value; NONE: there are none
   bias: u32, bias_count: u32,        // for each head what is added by distance, and how many distances; NONE: nothing is added
