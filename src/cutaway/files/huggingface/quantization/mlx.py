@@ -50,7 +50,8 @@ class AffineMatrix(Grouped):
             grouped = codes.reshape(rows, -1, self.group)
             numbers = np.multiply(grouped, factors[..., None], dtype=np.float32)
             numbers += summands[..., None]
-            return numbers.reshape(*above, cols).view(np.uint8)
+            as_stored: Bytes = numbers.reshape(*above, cols).view(np.uint8)
+            return as_stored
         halves = codes.reshape(rows, cols // _LENGTH, 2, _LENGTH // 2)
         blocks = np.empty((rows, cols // _LENGTH), FORMATS["Q4_1"].layout)
         blocks["d"], blocks["m"] = (
