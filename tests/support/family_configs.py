@@ -43,6 +43,7 @@ _LIKE = {
 }  # fmt: skip
 _WHOLE = {
     "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
+    "embedding_gemma2": "embedding_gemma2_text",
     "llama4": "llama4_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
 }  # fmt: skip
 _NOMIC = {
@@ -94,6 +95,7 @@ def sound_configs() -> Mapping[str, list[Values]]:
     configs["gemma-embedding"] = [
         full | {"use_bidirectional_attention": True} for full in _configs_of("gemma3_text")
     ]
+    configs["muse_glimmer_text"] = [full[TEXT] for full in _configs_of("muse_glimmer")]
     configs |= {name: list(_diffusion(name)) for name in DIFFUSION if name not in configs}
     return configs
 

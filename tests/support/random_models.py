@@ -119,7 +119,7 @@ def _adds_one(model: Any) -> bool:
     name = str(model.config.model_type)
     if name == "nemotron_h" or name.startswith("gemma4"):
         return False
-    return name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next"))
+    return name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next", "muse_glimmer"))
 
 
 def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:

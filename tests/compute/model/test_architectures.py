@@ -130,6 +130,7 @@ LAYERS = {
     "cwm": PRE | QKV | GATED,
     "hyperclovax": PRE | POST | QKV | GATED,
     "nanochat": QKV | RELU2,
+    "muse-glimmer": PRE | POST | QKV | HEAD_NORMS | GATED | {"attn_gate.weight": (Q, N)},
     "granite-swash": PRE | QKV | GATED | {"attn_sinks.weight": (4,)},
     "seed_oss": QKV | QKV_BIASES | GATED | {
         "attn_norm.weight": (N,), "post_attention_norm.weight": (N,),
@@ -154,6 +155,7 @@ LAYERS = {
     "granite": PRE | QKV | GATED,
     "modern-bert": PRE | FUSED | GATE_AND_UP,
     "lfm2": PRE | QKV | HEAD_NORMS | GATED,
+    "lfm3": PRE | POST | QKV | HEAD_NORMS | GATED | {"attn_gate.weight": (4, N)},
     "lfm2moe": PRE | QKV | HEAD_NORMS | EXPERTS | CHOOSING,
     "qwen35": PRE | QKV | HEAD_NORMS | GATED,
     "qwen35moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
@@ -182,6 +184,11 @@ LAYERS = {
     "gte": FUSED | GATED | POST_BERT,
     "eurobert": PRE | QKV | GATED,
     "gemma-embedding": PRE | POST | QKV | HEAD_NORMS | GATED,
+    "embedding-gemma2": PRE | POST | HEAD_NORMS | GATED | {
+        "attn_q.weight": (Q, N), "attn_k.weight": (KV, N), "inp_gate.weight": (6, N),
+        "proj.weight": (N, 6), "post_norm.weight": (N,),
+        "layer_output_scale.weight": (1,),
+    },
 }  # fmt: skip
 BERT_BODY = {
     "token_types.weight": (2, N), "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
@@ -191,6 +198,10 @@ OUTSIDE = {
     "gemma4": {
         "per_layer_token_embd.weight": (VOCAB, 12), "per_layer_model_proj.weight": (12, N),
         "per_layer_proj_norm.weight": (6,), "rope_freqs.weight": HALF,
+    },
+    "embedding-gemma2": {
+        "per_layer_model_proj.weight": (12, N), "per_layer_proj_norm.weight": (6,),
+        "output_proj.weight": (30, N),
     },
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
     "phimoe": {
@@ -249,7 +260,8 @@ MAMBA = {
 }  # fmt: skip
 APART = {"ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N)}
 STATES = {
-    "lfm2": CONV, "lfm2moe": CONV, "qwen35": DELTA_NET | APART, "qwen35moe": DELTA_NET | APART,
+    **dict.fromkeys(("lfm2", "lfm2moe", "lfm3"), CONV),
+    **dict.fromkeys(("qwen35", "qwen35moe"), DELTA_NET | APART),
     "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
     **dict.fromkeys(("granitehybrid", "falcon-h1", "mamba2"), MAMBA),
     **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), MAMBA),
@@ -271,7 +283,8 @@ def make_recurrent(name, metadata, shapes):
             del shapes[f"blk.{i}.attn_output.weight"]
     if name in ("falcon-h1", "mamba2"):
         return
-    for tensor in (*QKV, *HEAD_NORMS, "attn_output.weight"):
+    of_attention = (*QKV, *HEAD_NORMS, "attn_output.weight", "attn_gate.weight")
+    for tensor in of_attention:
         shapes.pop(f"blk.1.{tensor}", None)
     shapes |= {f"blk.1.{tensor}": shape for tensor, shape in states}
     if STATES[name] is CONV:
@@ -283,6 +296,11 @@ def make_recurrent(name, metadata, shapes):
             shapes[f"blk.{i}.post_attention_norm.weight"] = shapes.pop(f"blk.{i}.ffn_norm.weight")
         return
     metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0], np.int32)
+    if name == "lfm3":  # a third layer attends
+        metadata["lfm3.block_count"] = 3
+        metadata["lfm3.attention.head_count_kv"] = np.array([2, 0, 2], np.int32)
+        first = {k.removeprefix("blk.0."): v for k, v in shapes.items() if k.startswith("blk.0.")}
+        shapes |= {f"blk.2.{tensor}": shape for tensor, shape in first.items()}
     if name.startswith("nemotron_h"):  # a third layer is an MLP, or experts
         metadata[f"{name}.block_count"] = 3
         metadata[f"{name}.attention.head_count_kv"] = np.array([2, 0, 0], np.int32)

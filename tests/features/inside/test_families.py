@@ -23,7 +23,7 @@ from support.families.row import VOCAB, WINDOW
 from support.random_models import FAMILIES, context, save
 
 SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
-NORMED = ("bloom", "nanochat")
+NORMED = ("bloom", "muse_glimmer", "nanochat")
 """Those that norm the embedding, so that their stream does not begin with it."""
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *NORMED)]
 OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]

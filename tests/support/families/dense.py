@@ -227,6 +227,16 @@ DENSE: Mapping[str, Row] = {
         },
         model_type="mistral", head_dim=32, sliding_window=None,
     ),
+    "muse_glimmer": reads_pictures(
+        "MuseGlimmerConfig", "muse-glimmer",
+        {
+            "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2,
+            "num_hidden_layers": 1, "pos_emb_height": 4, "pos_emb_width": 4,
+        },
+        outside={"out_hidden_size": 128, "projector_hidden_size": 32}, **FOUR_HEADS, head_dim=32,
+        num_hidden_layers=6, sliding_window=WINDOW, qk_scale_factor=1.9, output_multiplier=0.6,
+        final_logit_softcapping=3.0, **theta(300.0),
+    ),
     "ministral": decoder("MinistralConfig", "llama", head_dim=32, sliding_window=WINDOW),
     "iquestcoder": decoder("IQuestCoderConfig", "llama", num_attention_heads=8, head_dim=32),
     "helium": decoder(

@@ -80,6 +80,11 @@ BODIES: Mapping[str, Row] = {
         "Gemma3TextConfig", "gemma-embedding", num_hidden_layers=7, **GEMMA,
         use_bidirectional_attention=True,
     ),
+    "embedding_gemma2": _body(
+        "EmbeddingGemma2TextConfig", "embedding-gemma2", num_hidden_layers=7, head_dim=32,
+        global_head_dim=64, sliding_window=WINDOW, hidden_size_per_layer_input=24,
+        embedding_dim=48,
+    ),
 }  # fmt: skip
 """Encoders without a head."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from support.families.row import FOUR_HEADS, GRANITE, Row, decoder, theta
+from support.families.row import FOUR_HEADS, GRANITE, WINDOW, Row, decoder, theta
 
 _DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
@@ -43,6 +43,21 @@ RECURRENT: Mapping[str, Row] = {
         "Lfm2MoeConfig", "lfm2moe", **FOUR_HEADS, tie_word_embeddings=True, num_dense_layers=1,
         layer_types=["conv", "full_attention", "conv", "full_attention"], num_experts=5,
         num_experts_per_tok=2, moe_intermediate_size=32, routed_scaling_factor=1.5,
+    ),
+    "lfm3": decoder(
+        "Lfm3Config", "lfm3", head_dim=32, tie_word_embeddings=True, num_hidden_layers=6,
+        sliding_window=WINDOW,
+        rope_parameters={
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+            "full_attention": {
+                "rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5,
+            },
+        },
+    ),
+    "lfm3-plain": decoder(  # without norms after the parts of a layer, and without gates
+        "Lfm3Config", "lfm3", head_dim=32, tie_word_embeddings=True, conv_L_cache=5,
+        conv_bias=True, sliding_window=WINDOW, use_sandwich_norm=False, use_attention_gate=False,
+        layer_types=["conv", "sliding_attention", "conv", "full_attention"],
     ),
     "qwen3_5": decoder(
         "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA,

@@ -52,8 +52,15 @@ def theta(theta: float, **more: Any) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, **more}}
 
 
-def reads_pictures(config: str, architecture: str, vision: Mapping[str, Any], **values: Any) -> Row:
-    """Return the row of a model with a vision part; ``values`` are those of its text part."""
+def reads_pictures(
+    config: str, architecture: str, vision: Mapping[str, Any],
+    *, outside: Mapping[str, Any] | None = None, **values: Any,
+) -> Row:  # fmt: skip
+    """Return the row of a model with a vision part; ``values`` are those of its text part.
+
+    outside: values of neither part
+    """
     text = {**SIZES, **values}
     whole = {"text_config": text, "vision_config": vision, "tie_word_embeddings": False}
+    whole |= outside or {}
     return Row(config, whole, architecture, "AutoModelForImageTextToText")

@@ -40,7 +40,7 @@ def gemma2(g: Graph, c: ModelConfig, *, norms: str = "") -> Tensor:
     norms: see ``attention``
     """
     ropes = [c.rope_local if norms and window else c.rope for window in c.windows]
-    wiring = LayerWiring(norms=norms, mlp=_mlp, has_post_norms=True)
+    wiring = LayerWiring(norms=norms, mlp=_mlp, post_norm=Graph.rms_norm)
     return llama(g, c, wiring, ropes=ropes, scale=c.hidden**0.5)
 
 
@@ -121,8 +121,27 @@ def _read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
 
 def gemma4(g: Graph, c: Gemma4) -> Tensor:
     """Build Gemma 4 (2026): E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
+    x = _layers(g, c, "per_layer_token_embd")
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def embedding_gemma2(g: Graph, c: Gemma4) -> Tensor:
+    """Build EmbeddingGemma 2 (2026), a Gemma 4 in which tokens see to both sides.
+
+    Returns rows as wide as embeddings, (L, n), in place of logits.
+    """
+    x = _layers(g, c, "per_layer_model_proj")
+    x = g.rms_norm(x, "output_norm", c.norm_eps)
+    return g.logit_rows(g.linear(x, "output_proj"))
+
+
+def _layers(g: Graph, c: Gemma4, source: str) -> Tensor:
+    """Add the embedding and all layers: -> (M, hidden).
+
+    source: the matrix without which layers have no embeddings of their own
+    """
     x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
-    beside = _embed_layers(g, c, x)
+    beside = _embed_layers(g, c, x) if g.has(f"{source}.weight") else None
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         a = _attention(g, c, h, layer)
@@ -136,25 +155,37 @@ def gemma4(g: Graph, c: Gemma4) -> Tensor:
             x = g.add(x, g.rms_norm(g.linear(part, f"{p}proj"), f"{p}post_norm", c.norm_eps))
         if g.has(f"{p}layer_output_scale.weight"):
             x = g.scale_by(x, f"{p}layer_output_scale")
+    return x
 
-    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
+def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
+    """Return the layers' own embeddings, side by side: (M, layers·n).
 
-def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor | None:
-    """Return the layers' own embeddings of the tokens, side by side: (M, layers·n), or None."""
-    if not g.has("per_layer_token_embd.weight"):
-        return None
-    rows, width = g.matrix("per_layer_token_embd")
-    if rows != g.matrix("token_embd")[0] or width % c.layers:
+    EmbeddingGemma 2 computes them from the model's embedding alone; Gemma 4 also has a table.
+    """
+    token, width = None, g.matrix("per_layer_model_proj")[0]
+    n = max(width // c.layers, 1)
+    if width != c.layers * n:
         raise FormatError(
-            f"tensor per_layer_token_embd.weight is {rows} by {width}, which is no row for each "
-            f"token with as many numbers for each of {c.layers} layers"
+            f"tensor per_layer_model_proj.weight has {width} rows, which is no whole number for "
+            f"each of {c.layers} layers"
         )
-    n = width // c.layers
-    token = g.scale(g.embed_stored("per_layer_token_embd"), n**0.5)
+    if g.has("per_layer_token_embd.weight"):
+        token = g.scale(_embed_tokens(g, width), n**0.5)
     seen = g.scale(g.linear(x, "per_layer_model_proj"), c.hidden**-0.5)
     seen = g.rms_norm(seen, "per_layer_proj_norm", c.norm_eps, group=n)
-    return g.scale(g.add(seen, token), 2**-0.5)
+    return seen if token is None else g.scale(g.add(seen, token), 2**-0.5)
+
+
+def _embed_tokens(g: Graph, expected: int) -> Tensor:
+    """Add the table of all layers' embeddings; FormatError unless rows have the expected width."""
+    (rows, width), tokens = g.matrix("per_layer_token_embd"), g.matrix("token_embd")[0]
+    if (rows, width) != (tokens, expected):
+        raise FormatError(
+            f"tensor per_layer_token_embd.weight is {rows} by {width}, which is no row of "
+            f"{expected} numbers for each of {tokens} tokens"
+        )
+    return g.embed_stored("per_layer_token_embd")
 
 
 def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
@@ -180,8 +211,9 @@ def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     k = g.rope(
         g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=n), rope, head_dim=n, factors=factors
     )
+    mask = Mask(window) if c.is_causal else Mask(reach=window)
     a = g.attend(
-        q, k, v, layer=layer, heads=Heads(c.heads, kv_heads, n), scale=scale, mask=Mask(window)
+        q, k, v, layer=layer, heads=Heads(c.heads, kv_heads, n), scale=scale, mask=mask
     )  # fmt: skip
     return g.linear(a, f"{p}attn_output")
 
@@ -224,6 +256,9 @@ ROWS: Mapping[str, Architecture] = {
     "gemma3": Architecture(gemma3, extend=_scale_27b, defaults={_PATTERN: 6}),
     "gemma4": Architecture(
         gemma4, heads=_heads, extend=_read_gemma4, mixture=Mixture(used=1, activation="gelu_mul")
+    ),
+    "embedding-gemma2": Architecture(
+        embedding_gemma2, heads=_heads, extend=_read_gemma4, defaults=SEES_ALL
     ),
     "gemma-embedding": Architecture(gemma_embedding, defaults={_PATTERN: 6} | SEES_ALL),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cutaway.compute.model.architectures.parts import (
+    OutputGate,
     attention,
     embedding,
     feed_forward,
@@ -38,24 +39,25 @@ class LayerWiring:
     norms: see ``attention``
     norm: adds a norm of the stream
     second_norm: the files' name for the norm before the MLP
-    has_post_norms: whether there are also norms after attention and after the MLP
+    post_norm: adds the norms after attention and after the MLP; None: there are none
     mlp: adds the MLP, or experts
     has_sinks: whether each head has one more score than those of the tokens
-    has_gate: whether attention has a gate: see ``attention``
+    gate: see ``attention``
     is_parallel: whether attention and MLP read the same normed input, so that one norm is enough
     """
 
     norms: str = ""
     norm: Norm = Graph.rms_norm
     second_norm: str = "ffn_norm"
-    has_post_norms: bool = False
+    post_norm: Norm | None = None
     mlp: Mlp = feed_forward
     has_sinks: bool = False
-    has_gate: bool = False
+    gate: OutputGate | None = None
     is_parallel: bool = False
 
 
 PLAIN_LLAMA = LayerWiring()
+_POST_NORM_EPS = 1e-8  # Muse Glimmer's; files have no key for it
 
 
 def llama(
@@ -69,7 +71,14 @@ def llama(
     scale: the factor of the embedding
     Returns the logits, (L, vocab).
     """
-    x = g.scale(embedding(g, c), scale)  # (M, hidden)
+    return add_layers(g, c, g.scale(embedding(g, c), scale), wiring, ropes=ropes)
+
+
+def add_layers(
+    g: Graph, c: ModelConfig, x: Tensor, wiring: LayerWiring,
+    *, ropes: Sequence[Rope | None] | None = None,
+) -> Tensor:  # fmt: skip
+    """Add the layers, the last norm and the head: (M, hidden) -> (L, vocab). See ``llama``."""
     for layer, _ in enumerate(g.layers(c.layers)):
         x = llama_layer(g, c, x, layer, c.rope if ropes is None else ropes[layer], wiring=wiring)
     return head(g, c, wiring.norm(g, g.logit_rows(x), "output_norm", c.norm_eps))
@@ -82,18 +91,16 @@ def llama_layer(
     """Add a layer: (M, hidden) -> (M, hidden)."""
     w, p = wiring, f"blk.{layer}."
     h = w.norm(g, x, f"{p}attn_norm", c.norm_eps)
-    a = attention(
-        g, c, h, layer, rope, norms=w.norms, has_sinks=w.has_sinks, has_gate=w.has_gate
-    )  # fmt: skip
-    if w.has_post_norms:
-        a = w.norm(g, a, f"{p}post_attention_norm", c.norm_eps)
+    a = attention(g, c, h, layer, rope, norms=w.norms, has_sinks=w.has_sinks, gate=w.gate)
+    if w.post_norm:
+        a = w.post_norm(g, a, f"{p}post_attention_norm", c.norm_eps)
     x = g.add(x, g.scale(a, c.residual_scale))
 
     if not w.is_parallel:
         h = w.norm(g, x, f"{p}{w.second_norm}", c.norm_eps)
     terms = w.mlp(g, c, h, layer)
-    if w.has_post_norms:
-        terms = [w.norm(g, reduce(g.add, terms), f"{p}post_ffw_norm", c.norm_eps)]
+    if w.post_norm:
+        terms = [w.post_norm(g, reduce(g.add, terms), f"{p}post_ffw_norm", c.norm_eps)]
     for term in terms:
         x = g.add(x, g.scale(term, c.residual_scale))
     return x
@@ -146,7 +153,8 @@ def olmo(g: Graph, c: ModelConfig) -> Tensor:
 
 def hyperclovax(g: Graph, c: ModelConfig) -> Tensor:
     """Build Granite, in some sizes with norms after attention and MLP too (HyperCLOVA X Think)."""
-    return llama(g, c, LayerWiring(has_post_norms=g.has("blk.0.post_attention_norm.weight")))
+    has_post_norms = g.has("blk.0.post_attention_norm.weight")
+    return llama(g, c, LayerWiring(post_norm=Graph.rms_norm if has_post_norms else None))
 
 
 def nanochat(g: Graph, c: ModelConfig) -> Tensor:
@@ -158,11 +166,22 @@ def nanochat(g: Graph, c: ModelConfig) -> Tensor:
     def norm(g: Graph, x: Tensor, _: str, eps: float) -> Tensor:
         return g.rms_norm(x, "", eps)
 
-    x = norm(g, embedding(g, c), "", c.norm_eps)  # (M, hidden)
     wiring = LayerWiring(norms="rotated head, unweighted", norm=norm, mlp=_relu2_mlp)
-    for layer, _ in enumerate(g.layers(c.layers)):
-        x = llama_layer(g, c, x, layer, c.rope, wiring=wiring)
-    return head(g, c, norm(g, g.logit_rows(x), "", c.norm_eps))
+    return add_layers(g, c, norm(g, embedding(g, c), "", c.norm_eps), wiring)
+
+
+def muse_glimmer(g: Graph, c: ModelConfig) -> Tensor:
+    """Build Muse Glimmer (Meta 2026): embeddings are normed, attention has a gate, parts have norms
+    before and after them, and only layers with a window rotate. Files have logits' factor.
+    """
+
+    def post_norm(g: Graph, x: Tensor, weight: str, _: float) -> Tensor:
+        return g.rms_norm(x, weight, _POST_NORM_EPS)
+
+    wiring = LayerWiring(norms="head", post_norm=post_norm, gate=Graph.sigmoid_mul)
+    ropes = [c.rope if window else None for window in c.windows]
+    x = g.rms_norm(embedding(g, c), "", c.norm_eps)
+    return add_layers(g, c, x, wiring, ropes=ropes)
 
 
 # -- Granite with windows and sinks: each layer has a rope of its own, or none ---------------------
@@ -308,7 +327,7 @@ def norms_behind(g: Graph, c: ModelConfig, ropes: Sequence[Rope | None], *, norm
 
 def glm4(g: Graph, c: ModelConfig) -> Tensor:
     """Build GLM-4-0414. Returns the logits, (L, vocab)."""
-    return llama(g, c, LayerWiring(has_post_norms=True))
+    return llama(g, c, LayerWiring(post_norm=Graph.rms_norm))
 
 
 # -- Cohere's Command: attention and MLP side by side, after one norm without a bias ---------------
@@ -368,6 +387,10 @@ ROWS: Mapping[str, Architecture] = {
     "cwm": Architecture(llama),  # Code World Model: some layers have windows
     "hyperclovax": Architecture(hyperclovax),
     "nanochat": Architecture(nanochat),
+    "muse-glimmer": Architecture(
+        muse_glimmer, interleaved_rope=True, extend=_divide_logits,
+        defaults={"attention.sliding_window_pattern": 4},
+    ),
     "granite-swash": Architecture(granite_swash, extend=_read_swash),  # experts in some sizes
     "arcee": replace(_LLAMA, build=arcee),
     "apertus": Architecture(apertus, extend=_read_apertus),
@@ -378,4 +401,4 @@ ROWS: Mapping[str, Architecture] = {
     "cohere2": replace(_COHERE, build=cohere2, defaults=_EVERY_FOURTH),
     # Granite has scales; where the scaling of rope is not "finetuned", nothing is rotated.
     "granite": replace(_LLAMA, must_be={"rope.scaling.finetuned": (True,)}),
-}
+}  # fmt: skip

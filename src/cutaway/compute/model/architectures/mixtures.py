@@ -71,7 +71,7 @@ def afmoe(g: Graph, c: ModelConfig) -> Tensor:
     Only layers with a window rotate.
     """
     ropes = [c.rope if window else None for window in c.windows]
-    wiring = LayerWiring(norms="head", has_post_norms=True, has_gate=True)
+    wiring = LayerWiring(norms="head", post_norm=Graph.rms_norm, gate=Graph.sigmoid_mul)
     return llama(g, c, wiring, ropes=ropes, scale=c.hidden**0.5)
 
 

@@ -13,6 +13,7 @@ from cutaway.compute.model.positions import NO_BIAS, Bias, Rope
 from cutaway.errors import FormatError
 
 Gate = Callable[[Tensor, Tensor], Tensor]
+OutputGate = Callable[[Graph, Tensor, Tensor], Tensor]
 PLAIN = {
     "gelu": Graph.gelu_exact,
     "gelu_tanh": Graph.gelu,
@@ -33,8 +34,8 @@ def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
 
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
-    *, norms: str = "", has_sinks: bool = False, has_gate: bool = False, chunked: bool = False,
-    growth: Rope | None = None, bias: Bias = NO_BIAS,
+    *, norms: str = "", has_sinks: bool = False, gate: OutputGate | None = None,
+    chunked: bool = False, growth: Rope | None = None, bias: Bias = NO_BIAS,
 ) -> Tensor:  # fmt: skip
     """Add attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -42,7 +43,8 @@ def attention(
            together; "rotated head" or "rotated head, unweighted" if each is normed after rotation;
            "centred head" if each is normed by itself, less its mean
     has_sinks: whether each head has one more score than those of the tokens: see `Graph.attend`
-    has_gate: whether the sigmoid of one more product multiplies the input of the last matrix
+    gate: multiplies the input of the last matrix by a function of one more product, which has a
+          number for each head, or for each number of each head; None: there is no gate
     chunked: see `Mask`; growth: a rope by which queries grow with their positions
     bias: is added to scores by distance; if it depends on queries and keys, both have one more
           matrix for it in each head
@@ -72,8 +74,8 @@ def attention(
         scale=c.attention_scale, softcap=c.attention_softcap, mask=mask, bias=bias,
         sinks=f"{p}attn_sinks" if has_sinks else "",
     )  # fmt: skip
-    if has_gate:
-        a = g.sigmoid_mul(g.linear(h, f"{p}attn_gate"), a)
+    if gate is not None:
+        a = gate(g, g.spread(g.linear(h, f"{p}attn_gate"), a.width), a)
     return g.linear(a, f"{p}attn_output")
 
 

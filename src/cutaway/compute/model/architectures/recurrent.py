@@ -1,4 +1,4 @@
-"""Architectures in which layers have a recurrent state: LFM2, Qwen3-Next, Qwen 3.5.
+"""Architectures in which layers have a recurrent state: LFM2 and 3, Qwen3-Next, Qwen 3.5.
 
 ``files/huggingface/families/recurrent.py`` reads their folders.
 """
@@ -53,22 +53,34 @@ def _state_heads(read: MetadataReader) -> StateHeads:
     return StateHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
 
 
-# -- LFM2: a short convolution between two gates in most layers, attention in the others -----------
+# -- LFM2 and 3: a short convolution between two gates in most layers, attention in the others -----
 
 
 def lfm2(g: Graph, c: ModelConfig) -> Tensor:
-    """Build LFM2 (Liquid AI 2025, arXiv 2511.23404). GGUF names the last norm token_embd_norm."""
+    """Build LFM2 (Liquid AI 2025, arXiv 2511.23404). GGUF names the last norm token_embd_norm.
+
+    LFM3 (2026) also has windows with a rope of their own and, in most sizes, norms after both parts
+    of a layer and a gate for each head.
+    """
+    has_post_norms = g.has("blk.0.post_attention_norm.weight")
+    has_gate = g.has(f"blk.{c.recurrent.index(False)}.attn_gate.weight")
+    gate = Graph.sigmoid_mul if has_gate else None
+
+    def post_norm(y: Tensor, weight: str) -> Tensor:
+        return g.rms_norm(y, weight, c.norm_eps) if has_post_norms else y
+
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
         if c.recurrent[layer]:
             a = _short_conv(g, h, layer)
         else:
-            a = attention(g, c, h, layer, c.rope, norms="head")
-        x = g.add(x, a)
+            rope = c.rope_local if c.windows[layer] else c.rope
+            a = attention(g, c, h, layer, rope, norms="head", gate=gate)
+        x = g.add(x, post_norm(a, f"{p}post_attention_norm"))
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
         for m in feed_forward(g, c, h, layer):
-            x = g.add(x, m)  # (M, hidden)
+            x = g.add(x, post_norm(m, f"{p}post_ffw_norm"))  # (M, hidden)
     return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
 
 
@@ -150,6 +162,7 @@ _QWEN35 = Architecture(
 
 ROWS: Mapping[str, Architecture] = {
     "lfm2": _LFM2,  # and 2.5
+    "lfm3": _LFM2,
     "lfm2moe": replace(_LFM2, mixture=Mixture(used=1, gating="sigmoid")),
     "qwen35": _QWEN35,  # and 3.6
     "qwen35moe": _QWEN35,

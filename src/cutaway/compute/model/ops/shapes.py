@@ -43,6 +43,18 @@ class Join(Op, kind="join"):
         return JoinCall(at.late, a, b, self.groups, at.out)
 
 
+class Spread(Op, kind="spread"):
+    """Repeats each number, so that the gate of a head becomes one gate for each of its numbers."""
+
+    def _compute(self, _: Run, x: Array) -> Array:
+        return np.repeat(x, self.out.width // x.shape[1], axis=1)
+
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        width = at.widths[0]
+        order = np.repeat(np.arange(width, dtype=np.int32), self.out.width // width)
+        return ReorderCall(at.late, at.reads[0], order.tolist(), at.out)
+
+
 class Reorder(Op, kind="reorder"):
     """Puts number order[i] of the input in place i; lowering adds this op for column orders."""
 
@@ -71,3 +83,9 @@ class ShapeMethods(Wiring):
             if x.width % groups:
                 raise FormatError(f"{x.name} is {x.width} wide, which is no {groups} groups")
         return self._add(Join, a.width + b.width, a, b, groups=groups)
+
+    def spread(self, x: Tensor, width: int) -> Tensor:
+        """Repeat each number: (M, n) -> (M, width); return x itself if it is as wide."""
+        if width % x.width:
+            raise FormatError(f"{x.name} is {x.width} wide, which does not divide {width}")
+        return x if width == x.width else self._add(Spread, width, x)

@@ -128,6 +128,17 @@ def gemma4(config: JsonObject) -> dict[str, Any]:
     return metadata
 
 
+def embedding_gemma2(config: JsonObject) -> dict[str, Any]:
+    """Return Gemma 4's keys, for tokens that also see the tokens after them.
+
+    GGUF has the size of both sides of a window together, config.json that of one.
+    """
+    config.must_be("sliding_window_pattern", 6)
+    metadata = gemma4(config)
+    window = 2 * metadata[keys.WINDOW]
+    return metadata | {"attention.causal": False, keys.WINDOW: window}
+
+
 def _kinds(config: JsonObject, layers: int) -> list[str]:
     kinds = config.get("layer_types") or [
         FULL if (i + 1) % 6 == 0 or i == layers - 1 else SLIDING for i in range(layers)
@@ -205,6 +216,25 @@ _GEMMA4 = Family(
     defaults={"global_head_dim": 512},
 )  # fmt: skip
 
+_EMBEDDING_GEMMA2 = replace(
+    _GEMMA4, architecture="embedding-gemma2", metadata=embedding_gemma2,
+    outside=OUTSIDE | {
+        "ple.per_layer_model_projection": "per_layer_model_proj",
+        "ple.per_layer_projection_norm": "per_layer_proj_norm",
+        "embedding_projection": "output_proj",
+    },
+    layer={
+        **_BETWEEN_NORMS, **HEAD_NORMS, "ple_block.per_layer_input_gate": "inp_gate",
+        "ple_block.per_layer_projection": "proj",
+        "ple_block.post_per_layer_input_norm": "post_norm",
+    },
+    whole={"layer_scalar": "layer_output_scale.weight"},
+    defaults={  # as its class gives the layers that see the whole text heads of their own
+        "global_head_dim": 512, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+        "num_kv_shared_layers": 0,
+    },
+)  # fmt: skip
+
 ROWS: Mapping[str, Family] = {
     "gemma": Family(architecture="gemma", must_be={}, metadata=gemma, rewrites=_norms),
     "gemma2": Family(
@@ -220,6 +250,8 @@ ROWS: Mapping[str, Family] = {
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
     "gemma_embedding": replace(_GEMMA3, architecture="gemma-embedding", metadata=gemma_embedding),
+    "embedding_gemma2": _EMBEDDING_GEMMA2,
+    "embedding_gemma2_text": _EMBEDDING_GEMMA2,
     "gemma4": _GEMMA4,
     "gemma4_text": _GEMMA4,
     "gemma4_unified": _GEMMA4,

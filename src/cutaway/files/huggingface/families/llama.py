@@ -24,12 +24,13 @@ from cutaway.files.huggingface.families.family import (
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     Rewrite,
+    add_one,
     interleave_rope_rows,
     swap_column_halves,
     swap_halves,
 )
 from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
-from cutaway.files.huggingface.shards import Shards, Sources
+from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
 from cutaway.files.weights.cursor import quote
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -154,6 +155,28 @@ def nanochat(config: JsonObject) -> dict[str, Any]:
     return {"final_logit_softcapping": config.positive("final_logit_softcapping")}
 
 
+def muse_glimmer(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of windows, and the factor and the cap of logits.
+
+    Layers with a window rotate, and only these. Counted from the last, every fourth has none.
+    """
+    layers = config.size("num_hidden_layers")
+    config.size("sliding_window")
+    windows = keys.flagged_windows(
+        config, lambda layer: keys.FULL if (layers - 1 - layer) % 4 == 0 else keys.SLIDING
+    )
+    bases = config.get("layer_rope_theta") or [(layers - 1 - i) % 4 for i in range(layers)]
+    bases = config.with_defaults({}, {"layer_rope_theta": bases}).numbers(
+        "layer_rope_theta", layers
+    )
+    if [base != 0 for base in bases] != windows[f"{keys.WINDOW}_pattern"].tolist():
+        config.refuse("layer_rope_theta", "only 0 in layers without a window, and in no other, is")
+    return windows | {
+        "logit_scale": float(np.float32(config.positive("output_multiplier"))),
+        "final_logit_softcapping": config.positive("final_logit_softcapping"),
+    }
+
+
 def phi3(config: JsonObject) -> dict[str, Any]:
     """Return the length of the window; without a window it is 0, as in GGUF."""
     return {keys.WINDOW: 0} | keys.window(config)
@@ -212,12 +235,35 @@ def _number(shards: Shards, name: str) -> float:
     return float(numbers.reshape(-1)[0])
 
 
+def _muse_glimmer(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
+    norms = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+    return {**_interleave(heads, kv_heads), **dict.fromkeys(norms, add_one)}
+
+
+def _head_norms(sources: Sources, config: JsonObject, _: Shards) -> dict[str, Any]:
+    """Give norms of heads the weights that GGUF has: for queries, a factor of config.json's."""
+    width, factor = config.size("head_dim"), config.positive("qk_scale_factor")
+    for layer in range(config.size("num_hidden_layers")):
+        for part, weight in (("q", factor), ("k", 1.0)):
+            values = np.full(width, weight, np.float32)
+            name = f"blk.{layer}.attn_{part}_norm.weight"
+            sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
+    return {}
+
+
 # Llama and what descends from it: GGUF stores the rows of q and k interleaved.
 _LLAMA = Family(architecture="llama", rewrites=_interleave)
 _MISTRAL3 = replace(_LLAMA, architecture="mistral3", prefixes=TEXT, metadata=mistral3)
 _QWEN2_VL = Family(architecture="qwen2vl", prefixes=TEXT, metadata=qwen_vl)
 _QWEN3_VL = replace(_QWEN2_VL, architecture="qwen3vl", layer=LAYER | HEAD_NORMS)
 _OLMO2 = Family(architecture="olmo2", layer=_NORMS_BEHIND)
+_MUSE_GLIMMER = Family(
+    architecture="muse-glimmer", prefixes=TEXT, metadata=muse_glimmer, rewrites=_muse_glimmer,
+    rebuild=_head_norms, must_be={"hidden_activation": "silu", "post_norm_eps": 1e-8},
+    layer=LAYER | _POST_NORMS | {
+        "pre_feedforward_layernorm": "ffn_norm", "self_attn.gate_proj": "attn_gate",
+    },
+)  # fmt: skip
 _GLM = Family(architecture="chatglm", layer=ATTENTION | _GATE_UP, rope=PARTIAL)
 _COHERE = Family(
     architecture="command-r", metadata=cohere, layer_norm=True, layer=LAYER | HEAD_NORMS,
@@ -298,6 +344,8 @@ ROWS: Mapping[str, Family] = {
         architecture="granite-swash", metadata=keys.granite_swash,
         layer=LAYER | {"self_attn.sinks": "attn_sinks"},
     ),
+    "muse_glimmer": _MUSE_GLIMMER,
+    "muse_glimmer_text": _MUSE_GLIMMER,
     "hyperclovax": Family(
         architecture="hyperclovax", metadata=hyperclovax,
         layer=LAYER | {"post_norm1": "post_attention_norm", "post_norm2": "post_ffw_norm"},

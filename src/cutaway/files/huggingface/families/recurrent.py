@@ -23,7 +23,7 @@ from cutaway.files.huggingface.families.family import (
     Family,
     mlp,
 )
-from cutaway.files.huggingface.families.keys import FULL
+from cutaway.files.huggingface.families.keys import FULL, SLIDING
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     Rewrite,
@@ -34,9 +34,11 @@ from cutaway.files.huggingface.rewrites import (
     add_one,
     minus_exp,
 )
-from cutaway.files.huggingface.rope import PARTIAL
+from cutaway.files.huggingface.rope import PARTIAL, Ropes
+from cutaway.files.huggingface.shards import Shards, Sources
 
 _LINEAR = "linear_attention"  # transformers 5: any layer with a state
+_CONV = "conv"
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -52,19 +54,50 @@ def _lfm2(config: JsonObject) -> dict[str, Any]:
     if "Bidirectional" in str(config.get("architectures")):
         but = "its convolutions read the token after each, and those of LFM2 here none after it"
         config.refuse("architectures", but)
-    layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
+    layers = config.size("num_hidden_layers")
     attend, kinds = config.get("full_attn_idxs"), config.get("layer_types")
     if kinds is None:
         attend = range(layers) if attend is None else attend
         if not isinstance(attend, (list, range)) or not all(i in range(layers) for i in attend):
             config.fail("full_attn_idxs", f"a list of layers, each from 0 to {layers - 1}")
-        kinds = [FULL if i in attend else "conv" for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {FULL, "conv"}:
-        config.fail("layer_types", f'one of "{FULL}" and "conv" for each of {layers} layers')
-    counts = np.array([kv_heads if kind == FULL else 0 for kind in kinds], np.int32)
+        kinds = [FULL if i in attend else _CONV for i in range(layers)]
+    return _short_convs(config, kinds, FULL)
+
+
+def _short_convs(config: JsonObject, kinds: Any, *attend: str) -> dict[str, Any]:
+    """Return the key-value heads of each layer, and the length of convolutions.
+
+    kinds: of layers; attend: the kinds of those that attend
+    """
+    layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {*attend, _CONV}:
+        names = " and ".join(f'"{kind}"' for kind in (*attend, _CONV))
+        config.fail("layer_types", f"one of {names} for each of {layers} layers")
+    counts = np.array([0 if kind == _CONV else kv_heads for kind in kinds], np.int32)
     return {
         "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
     }  # fmt: skip
+
+
+def lfm3(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of LFM3, in which some of the layers that attend have windows."""
+    layers = range(config.size("num_hidden_layers"))
+    kinds = config.get("layer_types") or [_lfm3_kind(layer) for layer in layers]
+    metadata = _short_convs(config, kinds, FULL, SLIDING)
+    if SLIDING not in kinds:
+        return metadata
+    return metadata | {
+        keys.WINDOW: config.size("sliding_window"),
+        f"{keys.WINDOW}_pattern": np.array([kind == SLIDING for kind in kinds]),
+        "rope.freq_base_swa": keys.local_base(config, "rope_local_base_freq"),
+    }
+
+
+def _lfm3_kind(layer: int) -> str:
+    """Return a layer's kind by its number, unless config.json says otherwise."""
+    if layer % 4 == 2:
+        return FULL
+    return _CONV if layer % 4 or layer == 0 else SLIDING
 
 
 def _lfm2_feed_forward(config: JsonObject) -> int:
@@ -154,6 +187,16 @@ def _lfm2_rewrites(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return {"conv": Squeezed()}
 
 
+def _check_parts(sources: Sources, config: JsonObject, _: Shards) -> dict[str, Any]:
+    """Refuse norms and gates that config.json has and the files lack, or the other way round."""
+    for key, ending in (
+        ("use_sandwich_norm", ".post_attention_norm.weight"),
+        ("use_attention_gate", ".attn_gate.weight"),
+    ):
+        config.must_be(key, any(name.endswith(ending) for name in sources))
+    return {}
+
+
 _LFM2 = Family(
     architecture="lfm2", must_be={}, metadata=lfm2, rewrites=_lfm2_rewrites,
     outside={**OUTSIDE, "embedding_norm": "token_embd_norm"},
@@ -168,6 +211,14 @@ _LFM2 = Family(
         "feed_forward.w2": "ffn_down",
     },
     names={"rms_norm_eps": "norm_eps"},
+)  # fmt: skip
+_LFM3 = replace(
+    _LFM2, architecture="lfm3", metadata=lfm3, rope=Ropes(proportional=True), rebuild=_check_parts,
+    layer={
+        **_LFM2.layer, **HEAD_NORMS, "self_attn.o_proj": "attn_output",
+        "self_attn.gate_proj": "attn_gate", "self_attn.g_proj": "attn_gate",
+        "post_operator_norm": "post_attention_norm", "post_ffn_norm": "post_ffw_norm",
+    },
 )  # fmt: skip
 _LFM2_MOE = replace(
     _LFM2, architecture="lfm2moe", metadata=lfm2_moe,
@@ -259,6 +310,7 @@ _QWEN3_NEXT = replace(
 ROWS: Mapping[str, Family] = {
     "lfm2": _LFM2,
     "lfm2_moe": _LFM2_MOE,
+    "lfm3": _LFM3,
     "qwen3_5": _QWEN35,
     "qwen3_5_text": _QWEN35,
     "qwen3_5_moe": _QWEN35_MOE,
