@@ -16,7 +16,14 @@ import numpy as np
 from support import tiny_tokenizers
 from support.quantised.affine import mlx, torchao_bytes, torchao_int4
 from support.quantised.floats import fp8, mxfp4, nf4, nvfp4
-from support.quantised.integers import auto_round, awq, gptq, llm_int8, make_compressed
+from support.quantised.integers import (
+    auto_round,
+    auto_round_mixed,
+    awq,
+    gptq,
+    llm_int8,
+    make_compressed,
+)
 from support.quantised.method import Array, Method, Typed
 from support.quantised.tensors import read_tensors, write_tensors
 
@@ -128,6 +135,7 @@ METHODS: Mapping[str, Method] = {
         f"auto-round{packing}": auto_round(f"auto_round{packing}")
         for packing in ("", ":auto_gptq", ":gptqmodel", ":auto_awq")
     },
+    "auto-round-mixed": auto_round_mixed(),
     "ct-int4": make_compressed(),
     "ct-int4-g32": make_compressed(group=32, half=True),
     "ct-int4-row": make_compressed(group=None),

@@ -73,6 +73,20 @@ def auto_round(packing: str) -> Method:
     return method._replace(config=config)
 
 
+def auto_round_mixed() -> Method:
+    """AutoRound's with bits and groups that differ from matrix to matrix."""
+    method = auto_round("auto_round:auto_gptq")
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], orders: dict[int, Array]
+    ) -> Quantised:
+        bits, group = [(4, 128), (8, 64), (2, 32)][rng.integers(3)]
+        return gptq(bits, group, symmetric=True, g_idx=False).draw(rng, shape, orders)
+
+    overrides = {"model.layers.0.self_attn.k_proj": {"bits": 8, "group_size": 64}}
+    return method._replace(draw=draw, config={**method.config, "extra_config": overrides})
+
+
 def awq(group: int = 128) -> Method:
     """AutoAWQ's gemm: words along the outputs, in its order."""
     order = [0, 2, 4, 6, 1, 3, 5, 7]

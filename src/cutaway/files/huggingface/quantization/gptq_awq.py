@@ -53,12 +53,10 @@ BITS = (2, 3, 4, 8)
 class Gptq:
     """The method, as a config describes it.
 
-    bits     how many bits a code has, if there is no g_idx from which that follows
     least    the zero point that a stored 0 stands for
     lengths  the lengths that groups may have
     """
 
-    bits: int
     least: int
     lengths: Lengths
 
@@ -73,7 +71,7 @@ class Gptq:
         version = config.get("checkpoint_format") or config.get("format")
         changes = config.part("dynamic")  # matrices that have a size of their own
         lengths = frozenset[int]() if changes else lengths_of(config, "group_size")
-        return cls(config.get("bits") or 4, 0 if version == "gptq_v2" else 1, lengths)
+        return cls(0 if version == "gptq_v2" else 1, lengths)
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
         """Yield all packed matrices."""
@@ -82,16 +80,7 @@ class Gptq:
 
     def _matrix(self, parts: MatrixParts) -> Grouped:
         words, rows = parts.sides(".qweight", "I32")
-        cols = words * 32 // self.bits
-        if parts.has(".g_idx"):
-            cols = prod(parts.shape(".g_idx", "I32"))
-            parts.expect(".g_idx", (cols,), "I32")
-        bits = 32 * words // cols
-        if bits not in BITS or bits * cols != 32 * words:
-            raise FormatError(
-                f"the tensor {quote(parts.base + '.qweight')} has {words} words for {cols} "
-                f"inputs: cutaway reads codes of {', '.join(map(str, BITS))} bits"
-            )
+        bits, cols = _bits_and_inputs(parts, words, rows)
         groups, _ = parts.sides(".scales", *FLOATS)
         parts.expect(".scales", (groups, rows), *FLOATS)
         parts.expect(".qzeros", (groups, -(-rows * bits // 32)), "I32")
@@ -123,6 +112,26 @@ class Gptq:
                 "of 8 bits is; download the model again"
             )
         return zeros
+
+
+def _bits_and_inputs(parts: MatrixParts, words: int, rows: int) -> tuple[int, int]:
+    """Return how many bits a code has, and how many inputs a row; matrices of a model may differ.
+
+    The inputs are counted by g_idx; without it, the words of the zero points have as many bits.
+    """
+    if parts.has(".g_idx"):
+        cols = prod(parts.shape(".g_idx", "I32"))
+        parts.expect(".g_idx", (cols,), "I32")
+        bits = 32 * words // cols
+    else:
+        bits = 32 * parts.sides(".qzeros", "I32")[1] // rows
+        cols = 32 * words // bits if bits else 0
+    if bits not in BITS or bits * cols != 32 * words:
+        raise FormatError(
+            f"the tensor {quote(parts.base + '.qweight')} has {words} words for {cols} "
+            f"inputs: cutaway reads codes of {', '.join(map(str, BITS))} bits"
+        )
+    return bits, cols
 
 
 def _codes(packed: NDArray[np.uint8], bits: int, order: Order | None) -> NDArray[np.uint8]:
@@ -201,16 +210,16 @@ def _unpack_outputs(words: NDArray[np.int32]) -> NDArray[np.uint8]:
 _GPTQ = {"auto_round:auto_gptq": "gptq", "auto_round:gptqmodel": "gptq_v2", "auto_round": "gptq_v2"}
 """GPTQ's version by packing_format."""
 _AWQ = "auto_round:auto_awq"
-_UNQUANTISED = 16  # bits, and more
 
 
 def read_auto_round(config: JsonObject) -> Gptq | Awq:
     """Read a quantization_config.
 
-    FormatError for other packings, floats, and matrices of other bits.
+    FormatError for other packings, and floats. Matrices may have bits and groups of their own.
     """
     config.must_be("data_type", "int")
-    _check_alike(config)
+    if config.part("extra_config").values:
+        config = JsonObject({**config.values, "group_size": None}, config.file)
     packing = config.text("packing_format") or ""
     if packing == _AWQ:
         return Awq.read(config)
@@ -219,15 +228,3 @@ def read_auto_round(config: JsonObject) -> Gptq | Awq:
     return Gptq.read(
         JsonObject({**config.values, "checkpoint_format": _GPTQ[packing]}, config.file)
     )
-
-
-def _check_alike(config: JsonObject) -> None:
-    """Refuse matrices of different bits: a matrix's shape does not determine its bits."""
-    overrides = config.part("extra_config")
-    for name in overrides.values:
-        override = overrides.part(name)
-        bits = override.get("bits") or config.get("bits")
-        if isinstance(bits, int) and bits >= _UNQUANTISED:
-            continue
-        if any(override.get(key) not in (None, config.get(key)) for key in ("bits", "group_size")):
-            overrides.refuse(name, "only matrices of the same bits and group_size are")
