@@ -8,6 +8,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.compute.backends.cpu import tiers
+from cutaway.compute.loading.info import ModelInfo
 from cutaway.errors import FormatError, InputError
 from cutaway.files.huggingface import HuggingFaceFolder
 from cutaway.files.weights.gguf_writer import write_gguf
@@ -17,8 +18,16 @@ from support.quantised.affine import mlx, torchao_bytes
 from support.quantised.floats import fp8, nvfp4
 from support.quantised.integers import awq, gptq, make_compressed
 from support.quantised.method import Typed
-from support.quantised.tensors import read_tensors, write_tensors
-from support.quantised_folders import IDS, METHODS, quantise_folder, write_folder, write_twin
+from support.quantised.tensors import read_metadata, read_tensors, write_tensors
+from support.quantised_folders import (
+    HIDDEN,
+    IDS,
+    METHODS,
+    VOCAB,
+    quantise_folder,
+    write_folder,
+    write_twin,
+)
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +159,39 @@ def test_each_expert_has_its_factor(tmp_path):
     assert np.abs(ours - twin).max() < 1e-4
     native = LLM(folders[0]).logits(IDS)
     assert np.sqrt(np.mean((native - twin) ** 2) / np.mean(twin**2)) < 0.2
+
+
+@pytest.mark.parametrize("name", ["mlx", "mlx-8bit", "torchao-int8"])
+def test_a_tied_embedding_may_be_quantised(made, tmp_path, name):
+    """As MLX quantises it, and torchao if it is asked to."""
+    folders = []
+    for folder, is_twin in zip(made(name), (False, True), strict=True):
+        path = shutil.copytree(folder, tmp_path / folder.name)
+        matrix = METHODS[name].draw(np.random.default_rng(9), (VOCAB, HIDDEN), {})
+        tensors = read_tensors(path / "model.safetensors")
+        del tensors["lm_head.weight"], tensors["model.embed_tokens.weight"]
+        parts = {".weight": matrix.matrix} if is_twin else matrix.parts
+        tensors |= {f"model.embed_tokens{ending}": part for ending, part in parts.items()}
+        texts = read_metadata(path / "model.safetensors")
+        if texts:
+            texts["model.embed_tokens.weight"] = matrix.metadata
+        write_tensors(path / "model.safetensors", tensors, texts)
+        random_models.edit(path / "config.json", tie_word_embeddings=True)
+        folders.append(path)
+    ours, twin = (LLM(path, backend="reference").logits(IDS) for path in folders)
+    assert np.array_equal(ours, twin)
+    native = LLM(folders[0]).logits(IDS)
+    assert np.sqrt(np.mean((native - twin) ** 2) / np.mean(twin**2)) < 0.12
+
+
+@pytest.mark.parametrize("name", ["mlx-8bit", "torchao-int4"])
+def test_what_became_float32_can_have_eight_bits_again(made, name):
+    folder, _ = made(name)
+    exact = LLM(folder).logits(IDS)
+    again = LLM(folder, quantize="q8_0").logits(IDS)
+    assert np.sqrt(np.mean((again - exact) ** 2) / np.mean(exact**2)) < 0.03
+    sizes = [ModelInfo.read(folder, format).weight_bytes for format in (None, "q8_0")]
+    assert sizes[1] < 0.3 * sizes[0]
 
 
 def test_experts_of_mlx_are_one_tensor(random_model, tmp_path):
