@@ -20,7 +20,7 @@ from torch.nn import functional as F  # noqa: N812
 from cutaway.files.weights import ModelFile, TensorInfo
 
 CHARACTERS = "\n !\"&'(),-.0123456789:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-MASK = len(CHARACTERS)  # the token after those of the characters
+MASK = len(CHARACTERS)  # toy-canvas's token after those of the characters
 NORMAL, CONTROL = 1, 3  # a token's type
 
 
@@ -138,17 +138,17 @@ class Toy(nn.Module):
 
 
 class ToyFile(ModelFile):
-    """A trained toy in float32, with llama.cpp's names. vocabulary: the tokenizer's metadata.
+    """A trained toy in float32, with llama.cpp's names.
+
+    more: metadata of the tokenizer and, for a canvas of noise, of its denoiser.
 
     The file names no token that begins or ends texts: the training text is one long text in pieces.
     """
 
-    def __init__(
-        self, model: Toy, name: str, description: str, vocabulary: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, model: Toy, name: str, description: str, more: Mapping[str, Any]) -> None:
         self.path, self._model = Path(name), model
         self.metadata = MappingProxyType(
-            dict(_metadata(model.sizes, name, description)) | dict(vocabulary)
+            dict(_metadata(model.sizes, name, description)) | dict(more)
         )
         self._numbers = dict(_tensors(model))
         self.tensors = MappingProxyType(
@@ -189,18 +189,21 @@ def _metadata(sizes: Sizes, name: str, description: str) -> Iterator[tuple[str, 
         yield f"{architecture}.{key}", value
 
 
-def characters() -> dict[str, Any]:
-    """Metadata of a SentencePiece tokenizer without merges, which refuses unknown characters."""
-    tokens = [*CHARACTERS.replace(" ", "\u2581"), "[MASK]"]
+def characters(*, mask: bool) -> dict[str, Any]:
+    """Metadata of a SentencePiece tokenizer without merges, which refuses unknown characters.
+
+    mask: there is a token of masked cells after those of the characters
+    """
+    tokens = [*CHARACTERS.replace(" ", "\u2581"), *["[MASK]"] * mask]
+    types = [NORMAL] * len(CHARACTERS) + [CONTROL] * mask
     return {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.scores": np.zeros(len(tokens), np.float32),
-        "tokenizer.ggml.token_type": np.array([NORMAL] * MASK + [CONTROL], np.int32),
-        "tokenizer.ggml.mask_token_id": MASK,
+        "tokenizer.ggml.token_type": np.array(types, np.int32),
         "tokenizer.ggml.add_space_prefix": False,
         "tokenizer.ggml.add_bos_token": False,
-    }
+    } | ({"tokenizer.ggml.mask_token_id": MASK} if mask else {})
 
 
 def _tensors(model: Toy) -> Iterator[tuple[str, NDArray[np.float32]]]:

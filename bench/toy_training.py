@@ -167,21 +167,20 @@ def train(training: Training, checkpoint: Path, steps: int) -> None:
             training.save(checkpoint)
 
 
-def arguments(doc: str | None, steps: int) -> argparse.Namespace:
-    """Read the arguments of both scripts; steps: the default number of steps."""
+def training_parser(doc: str | None, steps: int) -> argparse.ArgumentParser:
+    """Make the parser of both scripts; steps: the default number of steps."""
     parser = parser_of(doc, model=False)
     parser.add_argument("text", type=Path)
     parser.add_argument("checkpoint", type=Path, help="resumed where it exists")
     parser.add_argument("--steps", type=int, default=steps, help="of the whole training")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--export", type=Path, metavar="FILE", help="then write it as GGUF")
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    return args
+    return parser
 
 
 def run(training: Training, args: argparse.Namespace) -> None:
-    """Train, or export, as the arguments say."""
+    """Train, and export, as the arguments say."""
+    torch.set_num_threads(args.threads)
     train(training, args.checkpoint, args.steps)
     if args.export:
         write_gguf(args.export, training.file())

@@ -107,7 +107,7 @@ class WriterTraining(Training):
 
 
 def main() -> None:
-    args = toy_training.arguments(__doc__, STEPS)
+    args = toy_training.training_parser(__doc__, STEPS).parse_args()
     toy_training.run(WriterTraining(toy_training.read(args.text)), args)
 
 

@@ -1,9 +1,13 @@
-"""The training of toy-canvas: what is masked, that it can stop, and that its file is the model."""
+"""The training of toy-canvas and toy-noise: what they see, what is measured, and their files."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
+
+from torch.nn import functional as F
 
 import toy_model
 import toy_training
@@ -34,7 +38,7 @@ def test_its_file_is_the_model(tmp_path):
     for layer in model.blk:
         torch.nn.init.normal_(layer.attn_output.weight, std=0.1)
         torch.nn.init.normal_(layer.ffn_down.weight, std=0.1)
-    write_gguf(tmp_path / "toy.gguf", ToyFile(model, "toy", "A toy.", characters()))
+    write_gguf(tmp_path / "toy.gguf", ToyFile(model, "toy", "A toy.", characters(mask=True)))
     with LLM(tmp_path / "toy.gguf", backend="reference", progress=False) as llm:
         ids = llm.tokenizer.encode("Mr. Darcy said:\n")
         assert [CHARACTERS[i] for i in ids] == [*"Mr. Darcy said:\n"]
@@ -70,16 +74,64 @@ def test_what_is_masked():
     torch.set_num_threads(1)
     counts, kept = np.zeros(65, int), []
     for _ in range(200):
-        holes = train_canvas.masked(torch.zeros(32, 64), random, prompts=False)
+        holes = train_canvas.corrupted(torch.zeros(32, 64), random, prompts=False)
         counts += np.bincount(holes.sum(1), minlength=65)
-        some = train_canvas.masked(torch.zeros(32, 64), random, prompts=True)
+        some = train_canvas.corrupted(torch.zeros(32, 64), random, prompts=True)
         kept += some[::2].int().argmax(1).tolist()
-        few = train_canvas.masked(torch.zeros(32, 64), random, most=0.25, prompts=False)
+        few = train_canvas.corrupted(torch.zeros(32, 64), random, most=0.25, prompts=False)
         assert few.sum(1).min() >= 1 and few.sum(1).max() <= 16
     assert counts[0] == 0
     assert counts[1:].min() > 70  # of 100: evenly from 1 to 64
     assert counts[1:].max() < 130
     assert np.mean(kept) > 28  # a prompt is half of a window, and the mask begins behind it
+
+
+def test_noise_is_every_character_and_all_else_stays():
+    random = torch.Generator().manual_seed(4)
+    ids = torch.full((64, 256), 5)
+    chosen = train_canvas.corrupted(ids, random, prompts=False)
+    seen = train_canvas.noisy(ids, chosen, random)
+    assert (seen[~chosen] == 5).all()
+    counts = torch.bincount(seen[chosen], minlength=MASK)
+    assert len(counts) == MASK  # no mask is among them
+    assert counts.min() > 0.6 * counts.float().mean()
+
+
+def test_the_bound_of_one_character_is_its_entropy():
+    """Of one cell, uniform diffusion loses nothing if the model knows all chances."""
+    p = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0], dtype=torch.float64)
+    n, steps = len(p), 4000
+    kept = ((torch.arange(steps).double() + 0.5) / steps)[:, None, None].expand(steps, n, n)
+    ids, seen = (
+        x.expand(steps, n, n) for x in torch.meshgrid(*[torch.arange(n)] * 2, indexing="ij")
+    )
+    chance = kept * (ids == seen) + (1 - kept) / n  # of seeing this character if that is right
+    likelihood = kept[..., None] * F.one_hot(seen, n) + (1 - kept[..., None]) / n
+    log_p = (p * likelihood / (p * likelihood).sum(-1, keepdim=True)).log()
+    each = train_canvas.bound_integrand(log_p, ids, seen, kept)
+    bound = (p[:, None] * chance * each).sum((1, 2)).mean()
+    entropy = -torch.special.xlogy(p, p).sum()
+    assert bound == pytest.approx(entropy.item(), rel=1e-3)
+    worse = train_canvas.bound_integrand(torch.full_like(log_p, 1 / n).log(), ids, seen, kept)
+    assert (p[:, None] * chance * worse).sum((1, 2)).mean() > bound + 0.1
+
+
+def test_toy_noise_learns_and_its_file_has_no_mask(small, tmp_path):
+    training = train_canvas.NoiseTraining(TEXT, replace(SMALL, vocabulary=MASK))
+    training.measure(1)
+    before = training.figures["bits_per_character"]
+    for _ in range(30):
+        training.step(30)
+    training.measure(1)
+    assert training.figures["bits_per_character"] < before - 0.5
+    write_gguf(tmp_path / "toy.gguf", training.file())
+    with LLM(tmp_path / "toy.gguf", backend="reference", progress=False) as llm:
+        ids = llm.tokenizer.encode("Mr. Darcy said:\n")
+        with torch.no_grad():
+            expected = training.model(torch.tensor([ids]))[0].numpy()
+        assert np.abs(llm.logits(ids) - expected).max() < 1e-4
+        assert llm.tokenizer.mask_id is None
+        assert [llm.tokenizer.decode([i]) for i in range(MASK)] == [*CHARACTERS]
 
 
 def test_a_stopped_training_goes_on_as_if_it_had_not(small, tmp_path, capsys):
