@@ -35,7 +35,12 @@ HELD_OUT = 100_000  # characters at the end, which are never trained on
 WINDOWS = 64, 128, 256
 EASY = 500  # steps until windows may be masked entirely; at the start, a fifth at most
 STEPS = 8000
-DENOISER = {"diffusion.canvas_length": 64}  # its presence says that canvases begin as noise
+DENOISER = {  # of canvases that begin as noise; all else is the rule's default
+    "diffusion.canvas_length": 64,
+    "diffusion.eb_t_max": 0.5,
+    "diffusion.eb_t_min": 0.125,
+    "diffusion.eb_confidence_threshold": 0.125,
+}
 
 
 def windows(text: str) -> Windows:

@@ -150,3 +150,27 @@ def test_a_space_before_a_mask_that_does_not_take_it_is_no_part_of_a_target(toy)
 def test_what_it_cannot_do_is_said(toy):
     with pytest.raises(InputError, match="the text holds 'é', for which"):
         toy.fill("caf[MASK] or café")
+
+
+# -- toy noise -------------------------------------------------------------------------------------
+
+# Its canvases begin as random characters: its file says so, and nothing else need be said.
+
+
+NOISE_FINGERPRINT = "92fe10cf6e547567"
+NOISE_TEXT = "we ride of incomilily to hersir to the althers and prrnight comp"
+
+
+def test_text_comes_out_of_noise():
+    with LLM("toy-noise", backend="cpu", progress=False) as toy:
+        found = toy.denoise("Mr. Darcy ", max_tokens=64, seed=1)
+        first, last = ([cell.read for cell in found.passes[n].cells] for n in (0, -1))
+        letters = [toy.detokenize(ids) for ids in (first, last)]
+    assert (found.fingerprint, found.text) == (NOISE_FINGERPRINT, NOISE_TEXT)
+    spaces, signs = (
+        [sum(map(text.count, some)) for text in letters] for some in (" ", ";:?&0123456789")
+    )
+    assert spaces[0] < 6 < spaces[1]
+    assert signs[0] > 5 > signs[1]
+    assert any(each.masked_again for each in found.passes)
+    assert hub.verify("toy-noise").name == "toy-noise.Q8_0.gguf"

@@ -150,6 +150,14 @@ TOY_CANVAS = _toy(
     writes=False,
 )
 
+TOY_NOISE = _toy(
+    "toy-noise",
+    "a toy whose texts begin as noise",
+    1_163_232,
+    "e1952b4a41c111fc78eeab79465d861b6b71fa05150843ad705b44da820ff0c4",
+    writes=False,
+)
+
 TOY_WRITER = _toy(
     "toy-writer",
     "a toy that writes, for slow lines",
@@ -159,7 +167,8 @@ TOY_WRITER = _toy(
 )
 
 CATALOG: dict[str, CatalogModel] = {
-    model.alias: model for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS, TOY_WRITER)
+    model.alias: model
+    for model in (SMOLLM2, GEMMA3_270M, MINILM, TOY_CANVAS, TOY_NOISE, TOY_WRITER)
 }
 
 
