@@ -39,6 +39,7 @@ LESSONS: Mapping[str, str] = MappingProxyType(
         "tool-call": "form.tool_call",
         "structured-output": "ways.structured_output",
         "canvas": "model.canvas",
+        "noise": "noise.noise",
         "three-other-ways": "ways.three_other_ways",
         "quantisations": "model.quantisations",
     }

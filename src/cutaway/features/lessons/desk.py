@@ -39,9 +39,19 @@ class Desk:
         return self._load("smollm2")
 
     @cached_property
+    def toy_writer(self) -> LLM:
+        """The package's model that writes from left to right."""
+        return self._load("toy-writer")
+
+    @cached_property
     def toy_canvas(self) -> LLM:
-        """The diffusion model of the package."""
+        """The package's diffusion model of masks."""
         return self._load("toy-canvas")
+
+    @cached_property
+    def toy_noise(self) -> LLM:
+        """The package's diffusion model of noise."""
+        return self._load("toy-noise")
 
     def quantise(self, quantisation: str) -> LLM:
         """Return SmolLM2 with its weights rounded to another format."""
