@@ -51,17 +51,17 @@ int Attend::limit(const Batch& b, int row) const {
   return std::min(b.limits[row], b.positions[row] + shape_.reach);
 }
 
-// The first position that the row at one sees; 0 or below: all.
-int Attend::first_seen(int position) const {
-  if (shape_.chunked) return position / shape_.window * shape_.window;
-  return back_ ? position - back_ + 1 : 0;
+// The first position that a row sees whose window ends at one; 0 or below: all.
+int Attend::first_seen(int end) const {
+  if (shape_.chunked) return end / shape_.window * shape_.window;
+  return back_ ? end - back_ + 1 : 0;
 }
 
 // The largest limit of some rows. A limit before the window would leave a row nothing to see.
 int Attend::last_seen(const Batch& b, int first_row, int last_row) const {
   int last = -1;
   for (int i = first_row; i <= last_row; i++) {
-    if (b.limits[i] < first_seen(b.positions[i]))
+    if (b.limits[i] < first_seen(b.window_ends[i]))
       throw std::invalid_argument("batch: a limit lies before its row's window");
     last = std::max(last, limit(b, i));
   }
@@ -155,7 +155,7 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     const int row = segment.first + (tile.first + r) / group_, g = (tile.first + r) % group_;
     const float* query = step.row_at(at_.q, row) + (kv_head * group_ + g) * shape_.head_dim;
     for (int d = 0; d < shape_.head_dim; d++) q[d * tile.rows + r] = query[d];
-    position[r] = b.positions[row], from[r] = first_seen(position[r]), until[r] = limit(b, row);
+    position[r] = b.positions[row], from[r] = first_seen(b.window_ends[row]), until[r] = limit(b, row);
   }
   const int seen = std::max(0, from[0]) / kKvBlock * kKvBlock;
   first = std::max(first, seen / kKvChunk), last = std::min(last, tile.last / kKvChunk + 1);

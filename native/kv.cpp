@@ -42,7 +42,7 @@ void KvStore::prepare(const Step& step) {
   for (const auto& segment : step.segments) {
     const size_t row = (size_t)segment.sequence * b.table_cols;
     const int end = segment.first + segment.rows;
-    const int first = std::max(0, b.positions[segment.first] - window_ + 1) / kKvBlock;
+    const int first = std::max(0, b.window_ends[segment.first] - window_ + 1) / kKvBlock;
     const int seen = *std::max_element(b.limits + segment.first, b.limits + end);
     const int last = std::max(seen, b.positions[end - 1]) / kKvBlock;  // limits may lie before what is stored
     for (int j = first; j <= last; j++) {

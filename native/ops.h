@@ -249,7 +249,7 @@ class Attend : public Op {
  private:
   struct Tile { int segment, first, rows, last; };  // query rows (row · group + head), largest limit
   int limit(const Batch& batch, int row) const;
-  int first_seen(int position) const;
+  int first_seen(int end) const;
   int last_seen(const Batch& batch, int first_row, int last_row) const;
   void store_row(Step& step, int row, int kv_head);
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;

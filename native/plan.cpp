@@ -130,6 +130,7 @@ void Plan::check(const Batch& b) const {
       if (table[j] < 0 || table[j] >= options_.kv_blocks) bad("a block table names no KV block");
   }
   if (b.limits) check_limits(b);
+  if (b.window_ends) check_window_ends(b);
   if (b.logits > b.rows) bad("more logit rows than rows");
   for (int i = 0; i < b.logits; i++)
     if (b.logit_rows[i] < 0 || b.logit_rows[i] >= b.rows) bad("a logit row is not one of the rows");
@@ -144,6 +145,15 @@ void Plan::check_limits(const Batch& b) const {
     const int32_t* table = b.tables + (size_t)b.sequences[i] * b.table_cols;
     for (int j = b.positions[i] / kKvBlock + 1; j <= limit / kKvBlock; j++)
       if (table[j] < 0 || table[j] >= options_.kv_blocks) bad("a block table names no KV block");
+  }
+}
+
+// The blocks of a sequence's windows are those of its first row, which sees back the farthest.
+void Plan::check_window_ends(const Batch& b) const {
+  for (int i = 0, first = 0; i < b.rows; i++) {
+    if (i && b.sequences[i] != b.sequences[i - 1]) first = i;
+    if (b.window_ends[i] < b.window_ends[first] || b.window_ends[i] > b.positions[i])
+      bad("a window ends behind its row, or before that of its sequence's first row");
   }
 }
 
@@ -253,6 +263,7 @@ const float* Plan::run(const Batch& original, size_t first, size_t last) {
   if (first > last || last > ops_.size()) throw std::invalid_argument("run: the plan has no such ops");
   Batch batch = original;
   if (!batch.limits) batch.limits = batch.positions;
+  if (!batch.window_ends) batch.window_ends = batch.positions;
   const PlainArithmetic plain;
   reserve(batch.rows, batch.logits);
   Step step = step_of(batch, last - first == ops_.size());

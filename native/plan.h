@@ -24,6 +24,7 @@ struct Batch {
   const int32_t *tokens, *positions, *sequences, *tables, *logit_rows;
   int rows, table_rows, table_cols, logits;
   const int32_t* limits = nullptr;  // of each row: the last position it sees; null: its own
+  const int32_t* window_ends = nullptr;  // of each row: the position back from which its windows count; null: its own
   // (table_rows, table_cols · kKvBlock): for each position the first one whose row does not see it; null: all rows do
   const float* hidden_from = nullptr;
   // (states, 2): rows in ascending order, and the slot in which the state after each is stored; null: that after a
@@ -238,6 +239,7 @@ class Plan {
   int width_of(View v) const { return buffers_.at(v.buffer).width; }
   void check(const Batch& batch) const;
   void check_limits(const Batch& batch) const;
+  void check_window_ends(const Batch& batch) const;
   void check_states(const Step& step) const;
   void check_copies(const int32_t* sources, const int32_t* targets, size_t count) const;
   void reserve(int rows, int logits);

@@ -65,6 +65,7 @@ struct Arrays {
   const Ints sequences = field<"sequences", Ints>(of), logit_rows = field<"logit_rows", Ints>(of);
   const Table tables = field<"block_tables", Table>(of);
   const std::optional<Ints> limits = field<"limits", std::optional<Ints>>(of), types = field<"types", std::optional<Ints>>(of);
+  const std::optional<Ints> window_ends = field<"window_ends", std::optional<Ints>>(of);
   const std::optional<Given> hidden_from = field<"hidden_from", std::optional<Given>>(of);
   const std::optional<Given> given = field<"given", std::optional<Given>>(of);
   const std::optional<Table> states = field<"states", std::optional<Table>>(of);
@@ -76,8 +77,8 @@ struct Arrays {
 Batch Arrays::batch(int input_width) const {
   const size_t rows = tokens.size();
   if (positions.size() != rows || sequences.size() != rows || (limits && limits->size() != rows) ||
-      (types && types->size() != rows))
-    throw std::invalid_argument("batch: tokens, positions, sequences, limits and types differ in length");
+      (window_ends && window_ends->size() != rows) || (types && types->size() != rows))
+    throw std::invalid_argument("batch: tokens, positions, sequences, limits, windows and types differ in length");
   if (hidden_from && (hidden_from->shape(0) != tables.shape(0) || hidden_from->shape(1) != tables.shape(1) * kKvBlock))
     throw std::invalid_argument("batch: hidden_from is not as large as the block tables");
   if (given ? given->shape(0) != rows || (int)given->shape(1) != input_width : input_width > 0)
@@ -86,7 +87,7 @@ Batch Arrays::batch(int input_width) const {
   const auto data = [](const auto& array) { return array ? array->data() : nullptr; };
   return {.tokens = tokens.data(), .positions = positions.data(), .sequences = sequences.data(), .tables = tables.data(),
           .logit_rows = logit_rows.data(), .rows = (int)rows, .table_rows = (int)tables.shape(0),
-          .table_cols = (int)tables.shape(1), .logits = (int)logit_rows.size(), .limits = data(limits),
+          .table_cols = (int)tables.shape(1), .logits = (int)logit_rows.size(), .limits = data(limits), .window_ends = data(window_ends),
           .hidden_from = data(hidden_from), .stored = data(states), .states = states ? (int)states->shape(0) : 0,
           .types = data(types), .given = data(given)};
 }

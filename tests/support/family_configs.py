@@ -96,6 +96,11 @@ def sound_configs() -> Mapping[str, list[Values]]:
         full | {"use_bidirectional_attention": True} for full in _configs_of("gemma3_text")
     ]
     configs["muse_glimmer_text"] = [full[TEXT] for full in _configs_of("muse_glimmer")]
+    configs["diffusion_gemma"] = [
+        {"model_type": "diffusion_gemma", "canvas_length": 16,
+         TEXT: full | {"model_type": "diffusion_gemma_text"}}
+        for full in _configs_of("gemma4_text") if full.get("enable_moe_block")
+    ]  # fmt: skip
     configs |= {name: list(_diffusion(name)) for name in DIFFUSION if name not in configs}
     return configs
 

@@ -109,6 +109,11 @@ LAYERS = {
         "ffn_gate_inp.scale": (N,), "pre_ffw_norm_2.weight": (N,), "post_ffw_norm_1.weight": (N,),
         "post_ffw_norm_2.weight": (N,),
     },
+    "diffusion-gemma": PRE | POST | HEAD_NORMS | GATED | EXPERTS | {  # as it reads a prompt
+        "attn_q.weight": (Q, N), "attn_k.weight": (KV, N), "enc_layer_output_scale.weight": (1,),
+        "ffn_gate_inp.scale": (N,), "pre_ffw_norm_2.weight": (N,), "post_ffw_norm_1.weight": (N,),
+        "post_ffw_norm_2.weight": (N,),
+    },
     "phi3": PRE | FUSED | GATE_AND_UP,
     "gpt2": PRE | FUSED | BIASES | PLAIN_MLP,
     "gptneox": PRE | FUSED | BIASES | PLAIN_MLP,

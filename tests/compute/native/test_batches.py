@@ -163,6 +163,19 @@ def test_a_limit_whose_block_is_missing_is_refused(backend):
         backend.run(batch_of(parts, limits))
 
 
+@pytest.mark.parametrize(("row", "end"), [(20, 21), (20, -1), (39, 512)])
+def test_windows_that_end_elsewhere_are_refused(backend, row, end):
+    """Behind their row, or before those of the sequence's first row, which see back farthest."""
+    good = batch_of([(0, TEXT[:40], [0, 1])])
+    ends = 0 * good.positions
+    before = backend.run(good._replace(window_ends=ends)).copy()
+    ends[row] = end
+    with pytest.raises(ValueError, match="a window ends behind its row"):
+        backend.run(good._replace(window_ends=ends))
+    ends[row] = 0
+    assert differing_bits(backend.run(good._replace(window_ends=ends)), before) == 0
+
+
 def test_limits_of_another_length_are_refused(backend):
     good = batch_of([(0, TEXT[:8], [0])])
     with pytest.raises(ValueError, match="differ in length"):

@@ -221,6 +221,7 @@ class Placement:
             for name, width, is_quantised in op.writes:
                 if op.in_place is not None:
                     self.slot_of[name] = self.slot_of[op.in_place]
+                    pinned |= {name} if op.in_place in pinned else set()
                 elif name in outputs or name in pinned or (keeps_all and not is_quantised):
                     self.slot_of[name] = self._new(width, is_quantised)  # rows lie side by side
                 else:

@@ -106,6 +106,7 @@ class TextRows(NamedTuple):
     rows       for each row of the batch, whether it is a row of the text, (M,)
     positions  the position of each row of the text, (R,)
     limits     the last position that each row of the text may see, (R,)
+    window_ends  the position back from which each row's windows count, (R,)
     hidden     for each position, the position of the first row that must not see it; None: no
                position is hidden
     read       returns keys and values (T, kv_heads, head_dim) of a layer at positions (T,)
@@ -114,6 +115,7 @@ class TextRows(NamedTuple):
     rows: NDArray[np.bool_]
     positions: Ints
     limits: Ints
+    window_ends: Ints
     hidden: Ints | None
     read: Callable[[int, NDArray[np.integer[Any]]], tuple[Array, Array]]
 

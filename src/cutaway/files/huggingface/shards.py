@@ -134,7 +134,7 @@ PARAMETRIZED = ".parametrizations.weight.0."
 _ORIGINAL = ".parametrizations.weight.original"
 _LAYER = re.compile(r"\blayers\.(\d{1,5})\.")
 _PICTURES = re.compile(
-    r"(model\.)?(visual|vision_(tower|model|adapter|projection)|multi_modal_projector"
+    r"(model\.)?(encoder\.)?(visual|vision_(tower|model|adapter|projection)|multi_modal_projector"
     r"|embed_vision)\."
 )
 _SOUND = re.compile(r"(model\.)?(audio_tower|embed_audio)\.")

@@ -232,6 +232,7 @@ class DeviceRunner:
             "types": zeros if batch.types is None else batch.types,
             "sequence": batch.sequences,
             "limits": limits,
+            "window_ends": batch.positions if batch.window_ends is None else batch.window_ends,
             "logit_rows": batch.logit_rows,
             "tables": batch.block_tables.ravel(),
             "window_tables": windows.ravel(),
@@ -288,8 +289,9 @@ class DeviceRunner:
         spans, window = [], self.program.memory.window
         for first, rows, sequence in segments:
             begin, end = int(batch.positions[first]), int(batch.positions[first + rows - 1])
+            window_end = begin if batch.window_ends is None else int(batch.window_ends[first])
             last = max(int(limits[first : first + rows].max()), end) // KV_BLOCK
-            seen = max(0, begin - window + 1) // KV_BLOCK
+            seen = max(0, window_end - window + 1) // KV_BLOCK
             spans.append((sequence, seen, last, begin // KV_BLOCK))
         return spans
 

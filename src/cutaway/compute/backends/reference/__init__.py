@@ -56,8 +56,7 @@ class ReferenceBackend(HostSampling):
     def with_adapter(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
         backend = copy(self)
-        backend.graph = graph
-        backend.weights = {**self.weights, **{name: file.dequantize(name) for name in file.tensors}}
+        backend.graph, backend.weights = graph, self._weights_of(graph, file)
         return backend
 
     def with_weights(self, file: ModelFile, names: Container[str]) -> Self:
@@ -69,9 +68,13 @@ class ReferenceBackend(HostSampling):
 
     def with_graph(self, graph: Graph, file: ModelFile) -> Self:
         """See ``Backend``."""
-        names = {name for op in graph.ops for name in op.weights.values()} - self.weights.keys()
-        weights = {**self.weights, **{name: file.dequantize_scaled(name) for name in names}}
+        weights = self._weights_of(graph, file)
         return type(self)(graph, weights, self.kv_blocks, self._format)
+
+    def _weights_of(self, graph: Graph, file: ModelFile) -> dict[str, Array]:
+        """Return the weights, with those that the graph reads besides."""
+        names = {name for op in graph.ops for name in op.weights.values()} - self.weights.keys()
+        return {**self.weights, **{name: file.dequantize_scaled(name) for name in names}}
 
     def run(self, batch: Batch) -> Logits:
         """Return the logits of the wanted rows, (L, vocab)."""
@@ -136,6 +139,7 @@ class ReferenceBackend(HostSampling):
     ) -> Array:
         """Return the last op's result; inputs: the tensors that no op computes, by name."""
         _check_limits(batch)
+        _check_window_ends(batch)
         run = BatchRun(self.weights, batch, self._stored, self._states, self._note)
         values = dict(inputs)
         if isinstance(ops[0], GivenRows) and batch.given is not None:
@@ -208,6 +212,18 @@ class ReferenceBackend(HostSampling):
         """See ``Backend``."""
         windows = sum(map(len, pieces)) == self.kv.bytes_per_token * self.kv.block_tokens
         put(pieces, self._stored.memory(block_id, windows=windows))
+
+
+def _check_window_ends(batch: Batch) -> None:
+    """Raise ValueError if a window ends behind its row, or before its sequence's first one."""
+    if batch.window_ends is None:
+        return
+    firsts = np.searchsorted(batch.sequences, batch.sequences)  # rows of a sequence are neighbours
+    ends = batch.window_ends
+    if (ends > batch.positions).any() or (ends < ends[firsts]).any():
+        raise ValueError(
+            "batch: a window ends behind its row, or before that of its sequence's first row"
+        )
 
 
 def _check_limits(batch: Batch) -> None:

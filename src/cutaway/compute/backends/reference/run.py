@@ -230,11 +230,12 @@ class BatchRun:
         """See ``Run``."""
         batch, positions = self._batch, self.positions
         limits = positions if batch.limits is None else batch.limits
+        ends = positions if batch.window_ends is None else batch.window_ends
         for s, table in enumerate(batch.block_tables):
             rows = batch.sequences == s
             hidden = None if batch.hidden_from is None else batch.hidden_from[s]
             read = partial(self._kv.read, table)
-            yield TextRows(rows, positions[rows], limits[rows], hidden, read)
+            yield TextRows(rows, positions[rows], limits[rows], ends[rows], hidden, read)
 
     def states(self, name: str, shape: tuple[int, ...]) -> Iterator[tuple[slice, Array]]:
         """See ``Run``. ValueError if a sequence continues from a state that was freed."""

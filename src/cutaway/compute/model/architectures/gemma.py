@@ -121,7 +121,7 @@ def _read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
 
 def gemma4(g: Graph, c: Gemma4) -> Tensor:
     """Build Gemma 4 (2026): E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
-    x = _layers(g, c, "per_layer_token_embd")
+    x = _layers(g, c, _embed(g, c), source="per_layer_token_embd")
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
@@ -130,17 +130,24 @@ def embedding_gemma2(g: Graph, c: Gemma4) -> Tensor:
 
     Returns rows as wide as embeddings, (L, n), in place of logits.
     """
-    x = _layers(g, c, "per_layer_model_proj")
+    x = _layers(g, c, _embed(g, c), source="per_layer_model_proj")
     x = g.rms_norm(x, "output_norm", c.norm_eps)
     return g.logit_rows(g.linear(x, "output_proj"))
 
 
-def _layers(g: Graph, c: Gemma4, source: str) -> Tensor:
-    """Add the embedding and all layers: -> (M, hidden).
+def _embed(g: Graph, c: ModelConfig) -> Tensor:
+    """Add the embedding: -> (M, hidden)."""
+    return g.scale(embedding(g, c), c.hidden**0.5)
+
+
+def _layers(
+    g: Graph, c: Gemma4, x: Tensor, *, source: str, scale: str = "layer_output_scale"
+) -> Tensor:
+    """Add all layers: (M, hidden) -> (M, hidden).
 
     source: the matrix without which layers have no embeddings of their own
+    scale: the name of the number by which each layer's output is multiplied
     """
-    x = g.scale(embedding(g, c), c.hidden**0.5)  # (M, hidden)
     beside = _embed_layers(g, c, x) if g.has(f"{source}.weight") else None
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
@@ -153,8 +160,8 @@ def _layers(g: Graph, c: Gemma4, source: str) -> Tensor:
             part = g.pick(beside, beside.width, layer * n, (layer + 1) * n)
             part = g.gelu_mul(g.linear(x, f"{p}inp_gate"), part)
             x = g.add(x, g.rms_norm(g.linear(part, f"{p}proj"), f"{p}post_norm", c.norm_eps))
-        if g.has(f"{p}layer_output_scale.weight"):
-            x = g.scale_by(x, f"{p}layer_output_scale")
+        if g.has(f"{p}{scale}.weight"):
+            x = g.scale_by(x, f"{p}{scale}")
     return x
 
 
@@ -211,7 +218,7 @@ def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
     k = g.rope(
         g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=n), rope, head_dim=n, factors=factors
     )
-    mask = Mask(window) if c.is_causal else Mask(reach=window)
+    mask = Mask(reach=window) if c.attention == "bidirectional" else Mask(window)
     a = g.attend(
         q, k, v, layer=layer, heads=Heads(c.heads, kv_heads, n), scale=scale, mask=mask
     )  # fmt: skip
@@ -228,6 +235,42 @@ def _feed_forward(g: Graph, c: ModelConfig, x: Tensor, p: str) -> Tensor:
     scores = g.linear(g.scale(read, c.hidden**-0.5), f"{p}ffn_gate_inp")
     y = g.experts(g.rms_norm(x, f"{p}pre_ffw_norm_2", c.norm_eps), scores, p, c.mixture)
     return g.add(m, g.rms_norm(y, f"{p}post_ffw_norm_2", c.norm_eps))
+
+
+# -- DiffusionGemma --------------------------------------------------------------------------------
+
+
+_CONDITION = "self_cond_"
+
+
+def diffusion_gemma(g: Graph, c: Gemma4) -> Tensor:
+    """Build DiffusionGemma (2026), as it reads a prompt: Gemma 4. Returns the logits, (L, vocab).
+
+    Its layers have two numbers that multiply their output: one for the prompt, one for a canvas.
+    """
+    for name in ("pre_norm", "gate", "up", "down"):
+        g.allow_unused(f"{_CONDITION}{name}.weight")
+    for i in range(c.layers):
+        g.allow_unused(f"blk.{i}.layer_output_scale.weight")
+    return _diffusion_gemma(g, c, _embed(g, c), "enc_layer_output_scale")
+
+
+def diffusion_gemma_canvas(g: Graph, c: Gemma4) -> Tensor:
+    """Build DiffusionGemma, as it reads a block of a canvas. Returns the logits, (L, vocab).
+
+    A row reads its token and the blend of what the last pass predicted, zeros in the first pass.
+    """
+    blend = g.scale(g.given_rows(c.hidden), c.hidden**0.5)
+    x = _embed(g, c)
+    h = g.rms_norm(blend, f"{_CONDITION}pre_norm", c.norm_eps)
+    gated = g.gelu_mul(g.linear(h, f"{_CONDITION}gate"), g.linear(h, f"{_CONDITION}up"))
+    x = g.rms_norm(g.add(x, g.linear(gated, f"{_CONDITION}down")), "", c.norm_eps)
+    return _diffusion_gemma(g, c, x, "layer_output_scale")
+
+
+def _diffusion_gemma(g: Graph, c: Gemma4, x: Tensor, scale: str) -> Tensor:
+    x = _layers(g, c, x, source="per_layer_token_embd", scale=scale)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
 _PATTERN = "attention.sliding_window_pattern"
@@ -259,6 +302,11 @@ ROWS: Mapping[str, Architecture] = {
     ),
     "embedding-gemma2": Architecture(
         embedding_gemma2, heads=_heads, extend=_read_gemma4, defaults=SEES_ALL
+    ),
+    "diffusion-gemma": Architecture(
+        diffusion_gemma, canvas=diffusion_gemma_canvas, heads=_heads, extend=_read_gemma4,
+        mixture=Mixture(used=1, activation="gelu_mul"),
+        defaults={"canvas_length": 256},
     ),
     "gemma-embedding": Architecture(gemma_embedding, defaults={_PATTERN: 6} | SEES_ALL),
 }  # fmt: skip

@@ -108,13 +108,13 @@ class Mask(NamedTuple):
             return positions // self.window * self.window
         return np.maximum(positions + 1 - self.window, 0)
 
-    def unseen(self, positions: Positions, history: Positions) -> NDArray[np.bool_]:
+    def unseen(self, text: TextRows, history: Positions) -> NDArray[np.bool_]:
         """Whether the window hides each position in `history` (T) from each row (R): (R, T)."""
-        unseen: NDArray[np.bool_] = history < self.first_seen(positions)[:, None]
+        unseen: NDArray[np.bool_] = history < self.first_seen(text.window_ends)[:, None]
         if self.reach:
-            unseen |= abs(history - positions[:, None]) > self.reach
+            unseen |= abs(history - text.positions[:, None]) > self.reach
         if self.causal:
-            unseen |= history > positions[:, None]
+            unseen |= history > text.positions[:, None]
         return unseen
 
 
@@ -218,7 +218,7 @@ class Attend(TokenMixer, kind="attend"):
     def _unseen(self, text: TextRows) -> NDArray[np.bool_]:
         """Return which positions each row of a text does not see, (R, T)."""
         history = np.arange(text.limits.max() + 1)  # (T,)
-        unseen = (history > text.limits[:, None]) | self.mask.unseen(text.positions, history)
+        unseen = (history > text.limits[:, None]) | self.mask.unseen(text, history)
         if text.hidden is not None:
             unseen |= text.hidden[: len(history)] <= text.positions[:, None]
         if unseen.all(axis=-1).any():

@@ -249,10 +249,7 @@ ROWS: Mapping[str, Family] = {
     ),
 }  # fmt: skip
 
-UNSUPPORTED = {
-    "bd3lm": "BD3-LM is not supported", "diffusion_gemma": "DiffusionGemma is not supported",
-    "sedd": "SEDD is not supported",
-}  # fmt: skip
+UNSUPPORTED = {"bd3lm": "BD3-LM is not supported", "sedd": "SEDD is not supported"}
 _GPT2_MASKS = {768: 10541, 1024: 50257}  # of the small and of the medium DiffuGPT, by width
 
 

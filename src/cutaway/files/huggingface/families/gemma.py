@@ -1,4 +1,4 @@
-"""The families of Gemma, EmbeddingGemma included: names and keys, and how Gemma 4's layers differ.
+"""The families of Gemma, with EmbeddingGemma and DiffusionGemma: names, keys, Gemma 4's layers.
 
 Their graphs are in ``compute/model/architectures/gemma.py``.
 """
@@ -22,6 +22,7 @@ from cutaway.files.huggingface.families.keys import FULL, SLIDING
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import Rewrite, add_one
 from cutaway.files.huggingface.rope import Ropes, settings_of
+from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
 
 _BETWEEN_NORMS = LAYER | {
     "post_attention_layernorm": "post_attention_norm",
@@ -235,6 +236,35 @@ _EMBEDDING_GEMMA2 = replace(
     },
 )  # fmt: skip
 
+
+def _scale_regions(sources: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
+    """Add DiffusionGemma's numbers that multiply layers' outputs: a prompt's and a canvas's."""
+    for i in range(config.size("num_hidden_layers")):
+        for part, name in (("decoder", ""), ("encoder.language_model", "enc_")):
+            source, new = (
+                f"model.{part}.layers.{i}.layer_scalar",
+                f"blk.{i}.{name}layer_output_scale.weight",
+            )
+            sources[new] = TensorSource(new, "F32", shards.info(source).shape, (source,))
+    return {}
+
+
+_DIFFUSION_GEMMA = replace(
+    _GEMMA4, architecture="diffusion-gemma", prefixes=("model.decoder.",),
+    outside=OUTSIDE | {
+        f"self_conditioning.{old}": f"self_cond_{new}"
+        for old, new in (
+            ("pre_norm", "pre_norm"), ("gate_proj", "gate"), ("up_proj", "up"),
+            ("down_proj", "down"),
+        )
+    },
+    skipped=("rotary_emb.inv_freq", "layer_scalar"), rebuild=_scale_regions,
+    defaults={
+        **_GEMMA4.defaults, "attention_k_eq_v": True, "enable_moe_block": True,
+        "num_kv_shared_layers": 0, "use_double_wide_mlp": False,
+    },
+)  # fmt: skip
+
 ROWS: Mapping[str, Family] = {
     "gemma": Family(architecture="gemma", must_be={}, metadata=gemma, rewrites=_norms),
     "gemma2": Family(
@@ -256,6 +286,7 @@ ROWS: Mapping[str, Family] = {
     "gemma4_text": _GEMMA4,
     "gemma4_unified": _GEMMA4,
     "gemma4_unified_text": _GEMMA4,
+    "diffusion_gemma": _DIFFUSION_GEMMA,
 }
 
 

@@ -33,10 +33,11 @@ fn tile_of(index: u32) -> Tile {
 struct Span { first: i32, end: i32 }
 fn span_of(row: u32) -> Span {
   let position = position_of(row);
+  let window_end = lists[batch.window_ends + row];
   var limit = lists[batch.limits + row];
   if (op.reach != 0u || op.causal != 0u) { limit = min(limit, position + i32(op.reach)); }
-  var first = select(0, position - i32(op.back) + 1, op.back != 0u);
-  if (op.chunked != 0u) { first = position / i32(op.chunked) * i32(op.chunked); }
+  var first = select(0, window_end - i32(op.back) + 1, op.back != 0u);
+  if (op.chunked != 0u) { first = window_end / i32(op.chunked) * i32(op.chunked); }
   return Span(max(first, 0), limit + 1);
 }
 fn sees(span: Span, row: u32, sequence: u32, token: i32) -> bool {

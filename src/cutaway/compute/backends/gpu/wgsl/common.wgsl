@@ -12,6 +12,7 @@ struct Batch {
   types: u32,
   sequence: u32,       // the sequence of each row
   limits: u32,         // the last position that each row sees
+  window_ends: u32,    // the position back from which each row's windows count
   logit_rows: u32,
   tables: u32,         // KV blocks for layers that see the whole text
   window_tables: u32,  // places of KV blocks for layers with a window

@@ -63,7 +63,7 @@ function listsOf(program, tokens, first, angles) {
   const firstSeen = Math.max(0, Math.floor((first - window + 1) / block)), lastSeen = Math.floor(last / block);
   const numbered = Array.from({ length: blocks }, (_, i) => i);
   return {
-    tokens, positions, types: zeros, sequence: zeros, limits: positions, logit_rows: [rows - 1], tables: numbered,
+    tokens, positions, types: zeros, sequence: zeros, limits: positions, window_ends: positions, logit_rows: [rows - 1], tables: numbered,
     window_tables: window ? numbered.map((i) => (i >= firstSeen && i <= lastSeen ? i : 0)) : [],
     segment: zeros, segments: [0, rows, hasStates && first ? 0 : -1], stored: hasStates ? [rows - 1, 0] : [], hidden_from: [],
     angles: program.rotations.flatMap((_, i) => [...new Int32Array(angles(i, first, rows).buffer)]),
