@@ -1,18 +1,19 @@
-"""Trains a DFlash block drafter for a model here, and measures what drafts bring.
+"""Trains a DFlash block drafter for a model here; ``drafts.py`` measures what it brings.
 
-    python bench/train_drafter.py toy-writer drafter/ --minutes 5
-    python bench/train_drafter.py toy-writer drafter/ --measure
+    python bench/train_drafter.py smollm2 drafter/ --minutes 35
 
-The model itself writes the training texts, at several temperatures: a drafter is to guess what the
-model would write. Each of a batch's windows has anchors at random places. A block begins at each
-with the token there, and goes on with mask tokens; it sees the model's residual stream of the
-tokens before the anchor. The loss is the cross entropy of the text's tokens at the masks, later
-ones with less weight, since a draft token counts only if those before it are right.
+The model itself writes the training texts: answers to ``routine_texts.py``, two of three greedily.
+A drafter is to guess what the model would write. Each text has anchors at random places. A block
+begins at each with the token there, and goes on with mask tokens; it sees the model's residual
+stream of the tokens before the anchor. The loss is the cross entropy of the text's tokens at the
+masks, later ones with less weight, since a draft token counts only if those before it are right.
 
-The folder is written as the authors of DFlash (arXiv 2602.06036) publish theirs. The table has
-tokens a pass, what drafts cost, and user seconds of the process without drafts divided by those
-with them, in pairs that follow each other, for routine text (greedy) and surprising text
-(temperature 1).
+Three things let a short training suffice. Numbers of the stream differ a thousandfold, so each is
+divided by its usual size, which ``fc`` takes over in the end. The loss compares a token with those
+of the texts and with others by chance, not with the whole vocabulary. The last norm begins as the
+model's, since the head is the model's.
+
+The folder is written as the authors of DFlash (arXiv 2602.06036) publish theirs.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,31 +31,37 @@ from torch.nn import functional as F  # noqa: N812
 from cutaway import LLM
 from cutaway.compute.backends import inspectable
 from cutaway.compute.model.anatomy import Anatomy
-from cutaway.engine import Speculation
-from cutaway.engine.speculation import length as lengths
+from routine_texts import routine_prompts
 
-BLOCK, LAYERS, ANCHORS, WINDOW, BATCH = 8, 2, 12, 96, 4
+BLOCK, LAYERS, ANCHORS, BATCH = 8, 2, 20, 2
+SHORTER = 0.25  # of the steps have shorter blocks, as drafts may have
 FADE = 4.0  # a mask's weight in the loss falls by e in so many places
-THETA, EPS = 10000.0, 1e-6
-TEMPERATURES = 0.0, 0.7, 1.0
+OTHERS = 2048  # tokens of the vocabulary that are compared beside those of the texts
+THETA, EPS, RATE, WARM_UP = 10000.0, 1e-6, 1.5e-3, 100
+TOGETHER = 16  # texts that are written at once
 
 
 # -- the texts -------------------------------------------------------------------------------------
 
 
-def write_texts(llm: LLM, count: int, length: int) -> list[list[int]]:
-    """Let the model write texts, each from the first words of another one."""
-    rng, texts = np.random.default_rng(1), list[list[int]]()
-    prompts = ["The ", "She ", "I am ", "Mr. ", '"You ', "It was ", "When ", "But "]
-    while len(texts) < count:
-        seed, temperature = int(rng.integers(2**31)), float(rng.choice(TEMPERATURES))
-        done = llm.generate(
-            prompts, temperature=max(temperature, 0.3 * bool(texts)), seed=seed, max_tokens=length
-        )
-        texts += [[*c.prompt_token_ids, *c.token_ids] for c in done if len(c.token_ids) > BLOCK]
-        starts = [text[k : k + 12] for text in texts[-8:] if (k := int(rng.integers(length // 2)))]
-        prompts = [llm.tokenizer.decode(start) or "The " for start in starts] or prompts
-    return texts
+class Text(NamedTuple):
+    """A text of the model: its token ids, the place of the answer, and its tokens' streams."""
+
+    ids: Tensor
+    answer: int
+    streams: Tensor
+
+
+def write_texts(llm: LLM, count: int, length: int) -> Iterator[tuple[list[int], int]]:
+    """Let the model answer; yield texts, and how many tokens of each are the prompt's."""
+    prompts = routine_prompts(llm, held_out=False)
+    order = np.random.default_rng(1).permutation(len(prompts))[:count]
+    for at in range(0, count, TOGETHER):
+        temperature = 0.6 if at // TOGETHER % 3 == 2 else 0.0
+        asked = [prompts[number] for number in order[at : at + TOGETHER]]
+        for done in llm.generate(asked, temperature=temperature, seed=at, max_tokens=length):
+            if len(done.token_ids) > 2 * BLOCK:
+                yield [*done.prompt_token_ids, *done.token_ids], len(done.prompt_token_ids)
 
 
 def read_streams(llm: LLM, text: list[int], layers: list[int]) -> Tensor:
@@ -61,6 +69,20 @@ def read_streams(llm: LLM, text: list[int], layers: list[int]) -> Tensor:
     stream = Anatomy(llm.graph).stream
     tensors = llm.tensors(text, [stream[i + 1] for i in layers])
     return torch.from_numpy(np.concatenate([tensors[stream[i + 1]] for i in layers], axis=1))
+
+
+def read_texts(llm: LLM, layers: list[int], count: int, length: int) -> tuple[list[Text], Tensor]:
+    """Return texts with their streams divided by each number's usual size, and these sizes.
+
+    Sizes are those of the first text without its first token, whose numbers are far larger.
+    """
+    texts, sizes = list[Text](), torch.empty(0)
+    for ids, answer in write_texts(llm, count, length):
+        streams = read_streams(llm, ids, layers)
+        if not texts:
+            sizes = streams[1:].pow(2).mean(0).sqrt()
+        texts.append(Text(torch.tensor(ids), answer, (streams / sizes).half()))
+    return texts, sizes
 
 
 # -- the drafter -----------------------------------------------------------------------------------
@@ -75,6 +97,7 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Norm each row."""
+        x = x.float()
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * self.weight
 
 
@@ -94,14 +117,15 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
 class Layer(nn.Module):
     """A layer, by the names of the published tensors."""
 
-    def __init__(self, hidden: int, heads: int, ffn: int) -> None:
+    def __init__(self, hidden: int, heads: int, kv_heads: int, ffn: int) -> None:
         super().__init__()
-        self.size = hidden // heads
+        self.size, narrow = hidden // heads, kv_heads * hidden // heads
         self.input_layernorm, self.post_attention_layernorm = Norm(hidden), Norm(hidden)
-        self.self_attn = nn.ModuleDict(
-            {f"{role}_proj": matrix(hidden, hidden) for role in "qkvo"}
-            | {f"{role}_norm": Norm(self.size) for role in "qk"}
-        )
+        self.self_attn = nn.ModuleDict({
+            "q_proj": matrix(hidden, hidden), "k_proj": matrix(hidden, narrow),
+            "v_proj": matrix(hidden, narrow), "o_proj": matrix(hidden, hidden),
+            "q_norm": Norm(self.size), "k_norm": Norm(self.size),
+        })  # fmt: skip
         self.mlp = nn.ModuleDict({
             "gate_proj": matrix(hidden, ffn), "up_proj": matrix(hidden, ffn),
             "down_proj": matrix(ffn, hidden),
@@ -118,187 +142,194 @@ class Layer(nn.Module):
             for role, rows in (("q", h), ("k", both), ("v", both))
         )
         q, k = rotate(of["q_norm"](q), places[1]), rotate(of["k_norm"](k), torch.cat(places, 1))
-        a = F.scaled_dot_product_attention(*(y.transpose(1, 2) for y in (q, k, v)), seen)
+        a = F.scaled_dot_product_attention(
+            *(y.transpose(1, 2).to(v.dtype) for y in (q, k, v)), seen, enable_gqa=True
+        )
         x = x + of["o_proj"](a.transpose(1, 2).flatten(2))
         h, mlp = self.post_attention_layernorm(x), self.mlp
         return x + mlp["down_proj"](F.silu(mlp["gate_proj"](h)) * mlp["up_proj"](h))
 
 
+class Sizes(NamedTuple):
+    """The sizes of a drafter's layers."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+
+
 class Drafter(nn.Module):
     """The trained part; the embedding and the head are the model's, and stay."""
 
-    def __init__(self, streams: int, embedding: Tensor, head: Tensor, heads: int) -> None:
+    def __init__(self, streams: int, sizes: Sizes, embedding: Tensor, norm: Tensor) -> None:
         super().__init__()
-        hidden = embedding.shape[1]
-        self.embedding, self.head = embedding, head
-        self.fc, self.hidden_norm, self.norm = matrix(streams, hidden), Norm(hidden), Norm(hidden)
-        layers = [Layer(hidden, heads, 3 * hidden // 32 * 32) for _ in range(LAYERS)]
-        self.layers = nn.ModuleList(layers)
+        self.embedding = embedding
+        self.fc, self.hidden_norm = matrix(streams, sizes.hidden), Norm(sizes.hidden)
+        self.layers = nn.ModuleList([Layer(*sizes) for _ in range(LAYERS)])
+        self.norm = Norm(sizes.hidden)
+        self.norm.weight.data = norm.clone()
 
     def forward(self, streams: Tensor, blocks: Tensor, anchors: Tensor) -> Tensor:
-        """Return logits (batch, anchors, BLOCK, vocabulary).
+        """Return what the head reads, (batch, anchors, rows of a block, hidden).
 
-        streams (batch, text, streams); blocks (batch, anchors, BLOCK) of tokens; anchors are the
+        streams (batch, text, streams); blocks (batch, anchors, rows) of tokens; anchors are the
         places of their first tokens
         """
-        count, length = streams.shape[:2]
+        (count, length, _), rows = streams.shape, blocks.shape[2]
         text, x = self.hidden_norm(self.fc(streams)), self.embedding[blocks.flatten(1)]
         places = torch.arange(length).expand(count, -1)
-        rows = (anchors[..., None] + torch.arange(BLOCK)).flatten(1)
-        first = anchors.repeat_interleave(BLOCK, 1)
-        mine = torch.arange(anchors.shape[1]).repeat_interleave(BLOCK)
+        positions = (anchors[..., None] + torch.arange(rows)).flatten(1)
+        first = anchors.repeat_interleave(rows, 1)
+        mine = torch.arange(anchors.shape[1]).repeat_interleave(rows)
         seen = torch.cat([
             places[:, None] < first[..., None],
             (mine[:, None] == mine).expand(count, -1, -1),
         ], 2)[:, None]  # fmt: skip
         for layer in self.layers:
-            x = layer(x, text, (places, rows), seen)
-        return (self.norm(x) @ self.head.T).unflatten(1, blocks.shape[1:])
+            x = layer(x, text, (places, positions), seen)
+        return self.norm(x).unflatten(1, blocks.shape[1:])
 
 
 # -- training --------------------------------------------------------------------------------------
 
 
-def batches(texts: list[tuple[Tensor, Tensor]], mask: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield streams, blocks, anchors and the tokens that belong at the masks."""
-    random = torch.Generator().manual_seed(2)
+class Step(NamedTuple):
+    """What a step of the training reads: as ``Drafter.forward``, and the tokens at the masks."""
 
-    def below(limit: int, *shape: int) -> Tensor:
-        return torch.randint(limit, shape, generator=random)
+    streams: Tensor
+    blocks: Tensor
+    anchors: Tensor
+    wanted: Tensor
 
-    long = [pair for pair in texts if len(pair[0]) > WINDOW]
+
+def steps_of(texts: list[Text], mask: int) -> Iterator[Step]:
+    """Yield steps without end."""
+    random = np.random.default_rng(2)
     while True:
-        windows = []
-        for at in below(len(long), BATCH).tolist():
-            start = int(below(len(long[at][0]) - WINDOW, 1))
-            windows.append([part[start : start + WINDOW] for part in long[at]])
-        ids, streams = (torch.stack(parts) for parts in zip(*windows, strict=True))
-        anchors = 1 + below(WINDOW - BLOCK - 1, BATCH, ANCHORS)
-        rows = (anchors[..., None] + torch.arange(BLOCK)).flatten(1)
-        tokens = ids.gather(1, rows).unflatten(1, (ANCHORS, BLOCK))
-        blocks = tokens.clone()
-        blocks[..., 1:] = mask
-        yield streams.float(), blocks, anchors, tokens[..., 1:]
+        for at in random.permutation(len(texts) // BATCH * BATCH).reshape(-1, BATCH).tolist():
+            rows = int(random.integers(3, BLOCK)) if random.random() < SHORTER else BLOCK
+            chosen = [texts[number] for number in at]
+            anchors = torch.from_numpy(np.stack([
+                random.integers(text.answer, len(text.ids) - rows, ANCHORS) for text in chosen
+            ]))  # fmt: skip
+            streams, ids = (
+                nn.utils.rnn.pad_sequence(list(parts), batch_first=True)
+                for parts in ((t.streams for t in chosen), (t.ids for t in chosen))
+            )
+            places = (anchors[..., None] + torch.arange(rows)).flatten(1)
+            blocks = ids.gather(1, places).unflatten(1, (ANCHORS, rows))
+            wanted = blocks[..., 1:].clone()
+            blocks[..., 1:] = mask
+            yield Step(streams.float(), blocks, anchors, wanted)
 
 
-def train(drafter: Drafter, texts: list[tuple[Tensor, Tensor]], mask: int, minutes: float) -> None:
-    """Train for so long; print the loss and how many draft tokens would be right in a row."""
-    rate, weights = 2e-3, torch.exp(-torch.arange(BLOCK - 1) / FADE)
-    steps = torch.optim.AdamW(drafter.parameters(), rate, weight_decay=0.01)
-    started = time.monotonic()
-    for number, (streams, blocks, anchors, wanted) in enumerate(batches(texts, mask)):
-        share = (time.monotonic() - started) / (60 * minutes)
+class Candidates:
+    """The tokens that the loss compares: all of the texts, and others by chance."""
+
+    def __init__(self, texts: list[Text], head: Tensor) -> None:
+        self.used = torch.cat([text.ids for text in texts]).unique()
+        is_other = torch.ones(len(head), dtype=torch.bool)
+        is_other[self.used] = False
+        self._others, self._head = torch.arange(len(head))[is_other], head
+        self._number = torch.zeros(len(head), dtype=torch.long)
+        self._number[self.used] = torch.arange(len(self.used))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the candidates' logits, those of ``used`` first."""
+        others = self._others[torch.randint(len(self._others), (OTHERS,))]
+        return F.linear(x, self._head[torch.cat([self.used, others])]).float()
+
+    def numbers(self, tokens: Tensor) -> Tensor:
+        """Return which of the candidates these tokens are."""
+        return self._number[tokens]
+
+
+def train(drafter: Drafter, texts: list[Text], head: Tensor, mask: int, minutes: float) -> None:
+    """Train for so many minutes of processor time; print the loss and tokens right in a row."""
+    candidates, weights = Candidates(texts, head), torch.exp(-torch.arange(BLOCK - 1) / FADE)
+    optimizer = torch.optim.AdamW(drafter.parameters(), RATE, (0.9, 0.95), weight_decay=0.01)
+    started, losses, right = time.process_time(), list[float](), list[float]()
+    for number, step in enumerate(steps_of(texts, mask)):
+        share = (time.process_time() - started) / (60 * minutes)
         if share >= 1:
             return
-        steps.param_groups[0]["lr"] = rate * min(1, (number + 1) / 50) * (1 - share)
-        logits = drafter(streams, blocks, anchors)[..., 1:, :]
-        losses = F.cross_entropy(logits.flatten(0, 2), wanted.flatten(), reduction="none")
-        loss = (losses.view(wanted.shape) * weights).mean() / weights.mean()
-        steps.zero_grad()
+        optimizer.param_groups[0]["lr"] = RATE * min(1, (number + 1) / WARM_UP) * (1 - share)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = candidates.logits(drafter(*step[:3])[..., 1:, :])
+        wanted = candidates.numbers(step.wanted)
+        each = F.cross_entropy(logits.flatten(0, 2), wanted.flatten(), reduction="none")
+        loss = (each.view(wanted.shape) * (w := weights[: wanted.shape[2]])).mean() / w.mean()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(drafter.parameters(), 1.0)
-        steps.step()
-        if number % 50 == 0:
-            right = (logits.argmax(-1) == wanted).cumprod(-1).sum(-1).float().mean()
-            print(f"step {number}: loss {loss:.3f}, {right:.2f} right of {BLOCK - 1}", flush=True)
-
-
-def write_folder(folder: Path, drafter: Drafter, layers: list[int], mask: int, heads: int) -> None:
-    """Write the drafter as its authors publish theirs."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    hidden = drafter.embedding.shape[1]
-    config = {
-        "architectures": ["DFlashDraftModel"], "hidden_size": hidden, "hidden_act": "silu",
-        "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": hidden // heads,
-        "num_hidden_layers": LAYERS, "rms_norm_eps": EPS, "rope_theta": THETA,
-        "block_size": BLOCK,
-        "dflash_config": {"mask_token_id": mask, "target_layer_ids": layers},
-    }  # fmt: skip
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    tensors = {name: x.detach().bfloat16() for name, x in drafter.state_dict().items()}
-    save_file(tensors, folder / "model.safetensors")
-
-
-def make(llm: LLM, folder: Path, minutes: float, count: int) -> None:
-    """Train a drafter for the model, and write its folder."""
-    depth = len(Anatomy(llm.graph).stream) - 1
-    layers = sorted({round(x) for x in np.linspace(min(1, depth - 2), depth - 2, 4)})
-    ids = write_texts(llm, count, 240)
-    texts = [(torch.tensor(text), read_streams(llm, text, layers)) for text in ids]
-    used = {token for text in ids for token in text}
-    print(f"{len(ids)} texts of {sum(map(len, ids))} tokens, {len(used)} kinds", flush=True)
-    anatomy, backend = Anatomy(llm.graph), inspectable(llm.backend)
-    embedding = torch.from_numpy(backend.weight("token_embd.weight").copy())
-    head = torch.from_numpy(backend.weight(anatomy.head.weights["weight"]).copy())
-    mask = max(set(range(len(embedding))) - used)
-    heads = anatomy.attends[0].heads.queries
-    drafter = Drafter(texts[0][1].shape[1], embedding, head, heads)
-    train(drafter, texts, mask, minutes)
-    write_folder(folder, drafter, layers, mask, heads)
-
-
-# -- what it brings --------------------------------------------------------------------------------
-
-PROMPTS = ["The next morning ", "Emma had ", "I cannot think ", '"My dear ']
-TASKS = {"routine": 0.0, "mixed": 0.7, "surprising": 1.0}
-
-
-def write(llm: LLM, speculate: str, temperature: float, length: int) -> tuple[float, Speculation]:
-    """Write a text after each prompt; return the process's user seconds, and the drafts in all."""
-    before, total = time.process_time(), Speculation()
-    for prompt in PROMPTS:
-        drafts = llm.generate(
-            prompt, temperature=temperature, seed=3, speculate=speculate, max_tokens=length,
-            ignore_eos=True,
-        ).speculation  # fmt: skip
-        total = Speculation(
-            total.proposed + drafts.proposed, total.accepted + drafts.accepted,
-            total.cost + drafts.cost,
-        )  # fmt: skip
-    return time.process_time() - before, total
-
-
-def measure(llm: LLM, kinds: list[str], length: int, pairs: int) -> None:
-    """Print a row for each kind of drafts and task."""
-    print("| drafts | text | tokens a pass | accepted | cost of drafts | user time |")
-    print("|---|---|---|---|---|---|")
-    tokens = length * len(PROMPTS)
-    for kind in kinds:
-        for task, temperature in TASKS.items():
-            ratios = []
-            for _ in range(pairs + 1):  # the first pair warms up
-                off, _ = write(llm, "off", temperature, length)
-                seconds, found = write(llm, kind, temperature, length)
-                ratios.append(off / seconds)
-            a_pass = tokens / (tokens - found.accepted)
+        optimizer.step()
+        losses.append(loss.item())
+        if wanted.shape[2] == BLOCK - 1:
+            hits = (logits.argmax(-1) == wanted).cumprod(-1).sum(-1).float()
+            right.append(hits.mean().item())
+        if number % 100 == 99:
             print(
-                f"| {kind.split(':')[0]} | {task} | {a_pass:.2f} "
-                f"| {found.accepted} of {found.proposed} | {found.cost / tokens:.1%} of the tokens "
-                f"| {np.median(ratios[1:]):.2f}× |", flush=True,
+                f"step {number + 1}, {share:.0%}: loss {np.mean(losses[-100:]):.3f}, "
+                f"{np.mean(right[-70:]):.2f} right of {BLOCK - 1}", flush=True,
             )  # fmt: skip
 
 
+def write_folder(
+    folder: Path, drafter: Drafter, sizes: Sizes, units: Tensor, dflash: dict[str, Any]
+) -> None:
+    """Write the drafter as its authors publish theirs; units: what streams were divided by."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "architectures": ["DFlashDraftModel"], "hidden_size": sizes.hidden, "hidden_act": "silu",
+        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads,
+        "head_dim": sizes.hidden // sizes.heads, "num_hidden_layers": LAYERS,
+        "rms_norm_eps": EPS, "rope_theta": THETA, "block_size": BLOCK,
+        "dflash_config": dflash,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    tensors = {name: x.detach() for name, x in drafter.state_dict().items()}
+    tensors["fc.weight"] = tensors["fc.weight"] / units
+    save_file({name: x.bfloat16() for name, x in tensors.items()}, folder / "model.safetensors")
+
+
+def make(llm: LLM, folder: Path, minutes: float, count: int, length: int) -> None:
+    """Train a drafter for the model, and write its folder."""
+    anatomy, backend = Anatomy(llm.graph), inspectable(llm.backend)
+    depth = len(anatomy.stream) - 1
+    layers = sorted({round(x) for x in np.linspace(min(1, depth - 2), depth - 2, 4)})
+    texts, units = read_texts(llm, layers, count, length)
+    used = {token for text in texts for token in text.ids.tolist()}
+    tokens = sum(len(text.ids) for text in texts)
+    print(f"{len(texts)} texts of {tokens} tokens, {len(used)} kinds", flush=True)
+    embedding, norm, head = (
+        torch.from_numpy(backend.weight(name).copy())
+        for name in ("token_embd.weight", *anatomy.norm.weights.values(),
+                     anatomy.head.weights["weight"])
+    )  # fmt: skip
+    mask, attention = max(set(range(len(embedding))) - used), anatomy.attends[0].heads
+    hidden = embedding.shape[1]
+    sizes = Sizes(hidden, attention.queries, attention.kv, 8 * hidden // 3 // 32 * 32)
+    drafter = Drafter(len(layers) * hidden, sizes, embedding, norm)
+    train(drafter, texts, head, mask, minutes)
+    dflash = {"mask_token_id": mask, "target_layer_ids": layers}
+    write_folder(folder, drafter, sizes, units, dflash)
+
+
 def main() -> None:
-    """Train and measure."""
+    """Read the arguments, and train."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--texts", type=int, default=400)
-    parser.add_argument("--measure", action="store_true", help="only measure")
-    parser.add_argument("--draft", help="a draft model to measure beside it")
-    parser.add_argument("--length", type=int, default=240)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--minutes", type=float, default=35.0, help="of processor time")
+    parser.add_argument("--texts", type=int, default=480)
+    parser.add_argument("--length", type=int, default=200)
     given = parser.parse_args()
     torch.set_num_threads(1)  # beside other programs, more wait for one another
-    lengths.MEASURABLE_S = 0.0  # a toy's steps are short, and count as they are
-    llm = LLM(given.model)
-    if not given.measure:
-        make(llm, given.folder, given.minutes, given.texts)
-    kinds = ["ngram", *([f"draft:{given.draft}"] if given.draft else []), f"dflash:{given.folder}"]
-    measure(llm, kinds, given.length, given.pairs)
+    torch.manual_seed(0)
+    make(LLM(given.model), given.folder, given.minutes, given.texts, given.length)
 
 
 if __name__ == "__main__":
