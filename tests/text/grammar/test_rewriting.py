@@ -39,7 +39,7 @@ def takes(matcher, value: Any) -> bool:
 
 SCALARS = [None, True, False, 0, 1, 2, -3, 0.5, "", "a", "b", "ab", "abc"]
 LISTS = [[], ["a"], ["a", "a"], ["a", "b"], ["b", "a"], [1], ["a", "b", "a"], ["b", "a", "c"],
-         [True, False], [True, True]]  # fmt: skip
+         [True, False], [True, True], ["a", True], [1, "a"], ["b"] * 3, ["a"] * 4]  # fmt: skip
 _KEYS = ("a", "b", "c", "ab")
 OBJECTS = [
     dict(zip(names, values, strict=True))
@@ -63,6 +63,22 @@ CASES = [
     {"type": "array", "items": {"type": "boolean"}, "uniqueItems": True},
     {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "maxItems": 1},
     {"type": "array", "uniqueItems": False, "items": {"type": "string"}},
+    {"type": "array", "contains": {"const": "a"}, "maxItems": 3},
+    {"type": "array", "items": {"enum": ["a", "b"]}, "contains": {"const": "b"}, "maxItems": 3},
+    {"type": "array", "contains": {"type": "string"}, "minContains": 2, "maxItems": 3},
+    {"type": "array", "contains": {"const": "a"}, "maxContains": 1, "maxItems": 3},
+    {"type": "array", "contains": {"const": "a"}, "minContains": 0, "maxContains": 0},
+    {"type": "array", "contains": {"const": "a"}, "minContains": 0},
+    {"type": "array", "prefixItems": [{"enum": ["a", 1]}], "contains": {"type": "boolean"},
+     "maxItems": 2},
+    {"contains": {"const": "a"}, "maxItems": 2},
+    {"type": ["array", "null"], "contains": True, "maxItems": 2, "minContains": 10**9},
+    *({"type": "array", "items": {"enum": ["a", "b", True]}, "contains": {"const": "a"},
+       "maxItems": 3, "$schema": draft}
+      for draft in ("http://json-schema.org/draft-06/schema#",
+                    "http://json-schema.org/draft-07/schema#",
+                    "https://json-schema.org/draft/2019-09/schema",
+                    "https://json-schema.org/draft/2020-12/schema")),
     {"type": "object", "propertyNames": {"pattern": "^a"}},
     {**TEXTS, "propertyNames": {"maxLength": 1}},
     {"type": "object", "propertyNames": {"enum": ["a", "c"]},
@@ -105,6 +121,10 @@ def test_a_schema_without_such_keywords_is_left_as_it_is():
 @pytest.mark.parametrize("schema", [
     {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
     {"type": "array", "items": {"enum": [*range(7)]}, "uniqueItems": True},
+    {"type": "array", "contains": {"const": "a"}},
+    {"type": "array", "contains": {"const": "a"}, "maxItems": 65},
+    {"type": "array", "contains": {"const": "a"}, "maxItems": 12, "minContains": 6},
+    {"type": "array", "contains": {"minimum": 1}, "maxContains": 1, "maxItems": 3},
     {"not": {"items": {"type": "string"}}},
     {"type": "object", "minProperties": 2},
     {"type": "object", "propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}},
@@ -135,6 +155,8 @@ def _draw(rng: random.Random, depth: int) -> Any:
         {"if": inner[0], "then": inner[1], "else": inner[2]}, {"if": inner[0], "then": inner[1]},
         {"properties": {"a": inner[0], "b": inner[1]}}, {"not": {"properties": {"a": inner[0]}}},
         {"type": "object", "dependentRequired": {"a": ["b"]}, "properties": {"c": inner[0]}},
+        {"contains": inner[0], "maxItems": 3},
+        {"contains": inner[0], "maxContains": 1, "maxItems": 2},
     ])  # fmt: skip
 
 

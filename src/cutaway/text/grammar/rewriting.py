@@ -7,9 +7,10 @@ orders of a few different items. What has no equivalent, or too large a one, sta
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations, islice, permutations
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from cutaway.text.grammar.json_values import TYPES, alike, string_fits
 from cutaway.text.grammar.schemas import map_subschemas
@@ -28,26 +29,35 @@ _NO_RULES = frozenset({
 })  # fmt: skip
 
 
+_OLD_DRAFT = re.compile(r"draft-0[467]|2019-09")
+_LISTS_OF_NOW, _OLD_LISTS = ("prefixItems", "items"), ("items", "additionalItems")
+_Member = TypeVar("_Member")
+
+
 class _NoEquivalentError(Exception):
     """A schema has no opposite in the keywords that llguidance has."""
 
 
 def rewrite(schema: Any) -> Any:
     """Return a schema that allows the same values, with fewer keywords that llguidance lacks."""
-    return _Rewriting().rewrite(schema)
+    draft = str(schema.get("$schema", "")) if isinstance(schema, dict) else ""
+    return _Rewriting(_OLD_LISTS if _OLD_DRAFT.search(draft) else _LISTS_OF_NOW).rewrite(schema)
 
 
 class _Rewriting:
     """The rewriting of one schema, with the number of characters that it may still add."""
 
-    def __init__(self) -> None:
+    def __init__(self, lists: tuple[str, str]) -> None:
+        """lists: the keywords of a list's first items and of the others, in the schema's draft"""
         self._left = _MOST_WRITTEN
+        contains: Callable[[dict[str, Any]], dict[str, Any]] = partial(_contains, lists)
+        self._writers = {**_WRITERS, "contains": contains}
 
     def rewrite(self, schema: Any) -> Any:
         if not isinstance(schema, dict):
             return schema
         copy = map_subschemas(schema, self.rewrite)
-        for name, write in _WRITERS.items():
+        for name, write in self._writers.items():
             if name in copy:
                 with suppress(_NoEquivalentError):
                     copy = self._accept(write(copy), copy)
@@ -227,6 +237,31 @@ def _unique_items(schema: dict[str, Any]) -> dict[str, Any]:
     return {**_drop(schema, "uniqueItems", "minItems", "maxItems", "items"), "enum": few}
 
 
+def _contains(lists: tuple[str, str], schema: dict[str, Any]) -> dict[str, Any]:
+    """Write at which places of a short list the items are that must be there."""
+    item, least = schema["contains"], int(schema.get("minContains", 1))
+    limit = schema.get("maxContains", inf)
+    other = True if limit == inf else opposite(item)
+    is_any_long = least == 0 and limit in (0, inf)
+    places = 0 if is_any_long else schema.get("maxItems", inf)
+    if places > _ALTERNATIVES:
+        raise _NoEquivalentError
+    sizes = range(least, int(min(least if limit == inf else limit, places)) + 1)
+    groups = [group for size in sizes for group in _groups(range(int(places)), size)]
+    ways = [_list_with(lists, item, group, other) for group in groups]
+    if schema.get("type") != "array":
+        ways.append({"type": [name for name in _ALL_TYPES if name != "array"]})
+    return _drop(schema, "contains", "minContains", "maxContains", also=[_any_of(ways)])
+
+
+def _list_with(lists: tuple[str, str], item: Any, places: Sequence[int], other: Any) -> Any:
+    """Return a schema of the lists with items at these places, and others elsewhere."""
+    size = max(places, default=-1) + 1
+    first = [item if place in places else other for place in range(size)]
+    rules = {lists[0]: first, lists[1]: other} if first else {"items": other}
+    return {"type": "array", "minItems": size, **rules}
+
+
 def _values(schema: Any) -> list[Any] | None:
     """Return the values that a schema lists; None if it has another rule."""
     rules = {*schema} - _NO_RULES if isinstance(schema, dict) else set()
@@ -292,8 +327,8 @@ def _count_properties(schema: dict[str, Any]) -> dict[str, Any]:
     return _drop(schema, "minProperties", "maxProperties", also=also)
 
 
-def _groups(names: Sequence[str], size: int) -> list[tuple[str, ...]]:
-    groups = [*islice(combinations(names, size), _ALTERNATIVES + 1)]
+def _groups(members: Iterable[_Member], size: int) -> list[tuple[_Member, ...]]:
+    groups = [*islice(combinations(members, size), _ALTERNATIVES + 1)]
     if len(groups) > _ALTERNATIVES:
         raise _NoEquivalentError
     return groups
