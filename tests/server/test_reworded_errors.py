@@ -75,9 +75,10 @@ BAD = {
         ({"tools": tool_of(name="f")}, "tools[1]"),
         ({"tools": tool_of(name="")}, "tools[1].function.name"),
         ({"tools": tool_of(strict=5)}, "tools[1].function.strict"),
-        ({"chat_template_kwargs": {"no": 1}}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": 1}, "chat_template_kwargs"),
+        ({"reasoning_effort": "low", "think": "none"}, "think"),
         ({"reasoning_effort": "no"}, "reasoning_effort"),
-        ({"thinking_token_budget": 5}, "thinking_token_budget"),
+        ({"thinking_token_budget": -1}, "thinking_token_budget"),
     ],
     "/v1/responses": [
         ({"top_p": 3}, "top_p"),

@@ -13,7 +13,7 @@ from cutaway.trace import Trace
 from cutaway.trace.endings import wanted_sentence
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
-from support.thoughts import ASK, FORMS, NONE, TWENTY, thought_and_count
+from support.thoughts import ASK, FORMS, NONE, OFF_NAMES, ON_NAMES, TWENTY, thought_and_count
 
 SAID = "{% for m in messages %}{{ m.role }}:{{ m.content }}\n{% endfor %}{{ bos_token }}{{ mood }}"
 MARKS = "{% if false %}<think></think>{% endif %}"
@@ -131,6 +131,64 @@ def test_the_prompt_without_a_thought_is_shown(ask, switched):
     assert "<s>" + shown["prompt"] == switched.detokenize(asked, special=True)
 
 
+@pytest.mark.parametrize("fields", OFF_NAMES, ids=str)
+def test_every_name_that_chats_have_for_it_gives_the_same_prompt(ask, switched, fields):
+    answer = ask("/v1/chat/completions", return_token_ids=True, **fields).json()
+    [choice] = answer["choices"]
+    assert choice["prompt_token_ids"] == switched.chat_prompt(ASK, think=False)
+    assert thought_and_count("/v1/chat/completions", answer) == ("", 0)
+
+
+@pytest.mark.parametrize("fields", ON_NAMES, ids=str)
+def test_every_name_that_chats_have_for_it_gives_a_thought(ask, fields):
+    answer = ask("/v1/chat/completions", **fields).json()
+    count = thought_and_count("/v1/chat/completions", answer)[1]
+    assert 0 < count <= (20 if "20" in str(fields) else 40)
+
+
+@pytest.mark.parametrize("fields", [*ON_NAMES, *OFF_NAMES], ids=str)
+def test_a_model_that_never_thinks_answers_whoever_speaks_of_it(tiny_path, fields):
+    """Agents send what their settings say to every model."""
+    with (
+        LLM(tiny_path, threads=1, progress=False) as llm,
+        serve(llm, ServerSettings(names=["t"])) as served,
+    ):
+        asked = {"model": "t", "messages": ASK, "max_tokens": 4, **fields}
+        answer = httpx.post(f"{served.url}/v1/chat/completions", json=asked, timeout=60)
+    notes = str(answer.json()["choices"][0]["cutaway"].get("notes", ""))
+    assert answer.status_code == 200
+    assert ("has no words for thoughts" in notes or "does not read it" in notes) == (
+        fields in ON_NAMES
+    )
+
+
+@pytest.mark.parametrize("level", ["low", "max"])
+def test_a_level_of_ollamas_is_on_where_the_template_has_none(unswitched, level):
+    with serve(unswitched, ServerSettings(names=["t"])) as served:
+        body = {"model": "t", **FORMS["/api/chat"], "think": level}
+        assert httpx.post(f"{served.url}/api/chat", json=body, timeout=60).status_code == 200
+
+
+@pytest.mark.parametrize("path", [path for path in FORMS if path != "/v1/messages"])
+def test_a_variable_that_the_template_does_not_read_is_named_in_a_note(ask, path):
+    answer = ask(path, chat_template_kwargs={"preserve_thinking": True}).json()
+    [note] = (answer["choices"][0] if "choices" in answer else answer)["cutaway"]["notes"]
+    assert note == (
+        "chat_template_kwargs.preserve_thinking: ignored, since this model's template does not "
+        "read it"
+    )
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_a_thought_goes_back_by_either_name(tmp_path, name):
+    said = "{% for m in messages %}{{ m.reasoning_content }}:{{ m.content }}{% endfor %}"
+    with opened(tmp_path, said) as llm, serve(llm, ServerSettings(names=["t"])) as served:
+        messages = [{"role": "assistant", "content": "b", name: "hm"}, *ASK]
+        body = {"messages": messages}
+        answer = httpx.post(f"{served.url}/apply-template", json=body, timeout=60).json()
+    assert "hm:b" in answer["prompt"]
+
+
 @pytest.mark.parametrize("path", TWENTY)
 def test_a_budget_of_20_gives_20_at_most(ask, path):
     answer = ask(path, **TWENTY[path]).json()
@@ -142,8 +200,16 @@ def test_a_budget_of_20_gives_20_at_most(ask, path):
     [
         ("/v1/chat/completions", {"reasoning_effort": "much"},
          "reasoning_effort", "must be one of"),
-        ("/v1/chat/completions", {"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs",
-         "this model's template does not read 'x'; it reads enable_thinking, mood"),
+        ("/v1/chat/completions", {"reasoning_effort": "high", "enable_thinking": False},
+         "enable_thinking", "enable_thinking contradicts reasoning_effort: give one of the two"),
+        ("/v1/chat/completions", {"reasoning": {"effort": "high"}, "think": "low"},
+         "think", "think contradicts reasoning.effort: give one of the two"),
+        ("/v1/chat/completions",
+         {"thinking": {"type": "disabled"}, "chat_template_kwargs": {"enable_thinking": True}},
+         "chat_template_kwargs.enable_thinking", "contradicts thinking.type: give one of the two"),
+        ("/v1/chat/completions",
+         {"thinking_token_budget": 5, "thinking": {"type": "enabled", "budget_tokens": 6}},
+         "thinking.budget_tokens", "contradicts thinking_token_budget: give one of the two"),
         ("/v1/chat/completions", {"thinking_token_budget": -1},
          "thinking_token_budget", "must be greater than or equal to 0"),
         ("/v1/chat/completions", {"reasoning_effort": "none", "thinking_token_budget": 5},

@@ -22,7 +22,7 @@ from cutaway.trace import Trace
 from support.chat_templates import FOLDER, template
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
-from support.thoughts import ASK, FORMS, NONE, TWENTY, thought_and_count
+from support.thoughts import ASK, FORMS, NONE, OFF_NAMES, TWENTY, thought_and_count
 
 TAG = re.compile(r"<[^<>]+>|\[/?[A-Z]+\]")
 
@@ -115,6 +115,14 @@ def test_none_gives_no_thought(family, path):
     begun, _, count = asked(family, path)
     assert count > 0 or not begun
     assert asked(family, path, wish=False, **NONE[path])[1:] == ("", 0)
+
+
+@pytest.mark.parametrize("family", families(), indirect=True)
+def test_every_name_that_chats_have_for_it_gives_no_thought(family):
+    """Also that of another template's variable."""
+    for fields in OFF_NAMES:
+        path = "/v1/chat/completions"
+        assert asked(family, path, wish=False, **fields)[1:] == ("", 0), fields
 
 
 @every_family

@@ -13,6 +13,29 @@ NONE = {
     "/v1/messages": {"thinking": {"type": "disabled"}},
     "/api/chat": {"think": False},
 }
+OFF_NAMES = [
+    {"reasoning_effort": "none"},
+    {"reasoning": {"effort": "none"}},
+    {"reasoning": {"enabled": False}},
+    {"thinking": {"type": "disabled"}},
+    {"enable_thinking": False},
+    {"think": False},
+    {"chat_template_kwargs": {"enable_thinking": False}},
+    {"chat_template_kwargs": {"thinking": False}},
+    {"chat_template_kwargs": {"enable_thinking": False, "thinking": False}},
+    {"enable_thinking": False, "chat_template_kwargs": {"enable_thinking": False}},
+    {"reasoning_effort": "none", "thinking": {"type": "disabled"}, "think": "none"},
+]
+"""The fields by which clients of chats switch thinking off, and some that they send together."""
+ON_NAMES = [
+    {"reasoning": {"enabled": True}},
+    {"reasoning": {"max_tokens": 20}},
+    {"thinking": {"type": "enabled", "budget_tokens": 20}},
+    {"enable_thinking": True, "thinking_token_budget": 20},
+    {"think": True},
+    {"chat_template_kwargs": {"enable_thinking": True}},
+]
+"""The same for thinking on."""
 TWENTY = {
     "/v1/chat/completions": {"thinking_token_budget": 20},
     "/v1/responses": {"thinking_budget_tokens": 20},

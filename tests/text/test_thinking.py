@@ -271,7 +271,7 @@ def test_a_budget_that_the_template_writes():
         ("gpt-oss", {"variables": {"builtin_tools": ["python"]}}, "does not read 'builtin_tools'"),
         (
             "qwen3", {"think": True, "variables": {"enable_thinking": False}},
-            "chat_template_kwargs.enable_thinking: think sets it, too: give one of the two",
+            "chat_template_kwargs.enable_thinking contradicts think: give one of the two",
         ),
     ],
 )  # fmt: skip

@@ -235,8 +235,10 @@ def _without_marks(data: bytes) -> bytes:
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _ECHOED = ("low", "medium", "high")  # the levels of a template that writes any word as it is
-_OFF = ("none", "no_think")
-_FLAGS = ("enable_thinking", "thinking", "reasoning")
+OFF = ("none", "no_think")
+"""The levels that mean no thought."""
+FLAGS = ("enable_thinking", "thinking", "reasoning")
+"""The names by which templates read whether the model thinks."""
 _EFFORT, _BUDGET = "reasoning_effort", "thinking_budget"
 _NO_LEVEL = "cutaway probe level"
 _QUESTION = [{"role": "user", "content": "cutaway probe question"}]
@@ -250,17 +252,19 @@ class ThinkingWish:
     tokens     the largest number of tokens of the thought; None: any number
     variables  variables of the chat template, by name
     names      the client's names of these three, for errors
+    notes      notes for the answer on how the request was read
     """
 
     think: bool | str | None = None
     tokens: int | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, str, str] = ("think", "think_budget", "chat_template_kwargs")
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise InputError for values that no template knows; "none" becomes False."""
         name, tokens, variables = self.names
-        if isinstance(self.think, str) and self.think in _OFF:
+        if isinstance(self.think, str) and self.think in OFF:
             object.__setattr__(self, "think", False)
         if not (self.think is None or isinstance(self.think, bool) or self.think in LEVELS):
             words = ", ".join(("none", *LEVELS))
@@ -275,8 +279,14 @@ class ThinkingWish:
         ):
             raise InputError(variables, f" must be an object, not {shown(self.variables)}")
 
+    @property
+    def is_off(self) -> bool:
+        """Whether no thought is wanted, by ``think`` or by a variable that is a switch."""
+        off = any(self.variables.get(name) is False for name in FLAGS)
+        return self.think is False or (self.think is None and off)
+
     def __bool__(self) -> bool:
-        return self.think is not None or self.tokens is not None or bool(self.variables)
+        return any((self.think is not None, self.tokens is not None, self.variables, self.notes))
 
 
 @dataclass(frozen=True)
@@ -311,7 +321,7 @@ class ThinkingSwitch:
     @cached_property
     def flag(self) -> str | None:
         """The name of the variable that switches thinking on and off; None if no variable does."""
-        for name in _FLAGS:
+        for name in FLAGS:
             if self._reads(name) and self._render(name, True) != self._render(name, False):
                 return name
         return None
@@ -324,7 +334,7 @@ class ThinkingSwitch:
         other = self._render(_EFFORT, _NO_LEVEL)
         if _NO_LEVEL in other:
             return _ECHOED
-        words = (*_OFF, *LEVELS)
+        words = (*OFF, *LEVELS)
         prompts = {word: self._render(_EFFORT, word) for word in words}
         if not other:  # the template refuses unknown words
             return tuple(word for word in words if prompts[word])
@@ -336,20 +346,25 @@ class ThinkingSwitch:
             self._check_variable(wish.names[2], name)
         if wish.tokens is not None and self._thinking is None:
             raise InputError(wish.names[1], f": {self._no_words}")
-        settings = self._switch_off(wish) if wish.think is False else self._switch_on(wish)
-        if twice := [name for name in settings.variables if name in wish.variables]:
-            raise InputError(
-                Name(wish.names[2], twice[0]),
-                f": {wish.names[0]} sets it, too: give one of the two",
-            )
+        settings = self._switch_off(wish) if wish.is_off else self._switch_on(wish)
+        for name, value in settings.variables.items():
+            if wish.variables.get(name, value) != value:
+                raise InputError(
+                    Name(wish.names[2], name),
+                    f" contradicts {wish.names[0]}: give one of the two",
+                )
         variables = {**wish.variables, **settings.variables}
         return ThinkingSettings(
-            variables, settings.tokens, settings.opens, settings.is_off, settings.notes
+            variables,
+            settings.tokens,
+            settings.opens,
+            settings.is_off,
+            (*wish.notes, *settings.notes),
         )
 
     def _switch_off(self, wish: ThinkingWish) -> ThinkingSettings:
         """Switch thinking off, by a variable if the template has one, else by an empty thought."""
-        word = next((word for word in _OFF if word in self.levels), None)
+        word = next((word for word in OFF if word in self.levels), None)
         variables: dict[str, Any] = {}
         if self.flag:
             variables = {self.flag: False}
@@ -372,7 +387,7 @@ class ThinkingSwitch:
         if isinstance(level, str):
             if level in self.levels:
                 variables[_EFFORT] = level
-            elif levels := [word for word in self.levels if word not in _OFF]:
+            elif levels := [word for word in self.levels if word not in OFF]:
                 words = ", ".join(levels)
                 raise InputError(name, f": this model's template knows {words}, not {level!r}")
             elif self.flag:
@@ -386,8 +401,7 @@ class ThinkingSwitch:
                 raise InputError(name, f": {self._no_words}")
         if wish.tokens is not None and self._reads(_BUDGET) and _BUDGET not in wish.variables:
             variables[_BUDGET] = wish.tokens
-        is_off = self.flag is not None and wish.variables.get(self.flag) is False
-        return ThinkingSettings(variables, wish.tokens, is_off=is_off, notes=notes)
+        return ThinkingSettings(variables, wish.tokens, notes=notes)
 
     @property
     def _no_words(self) -> str:

@@ -20,7 +20,8 @@ from cutaway.server.http.errors import ApiError
 from cutaway.server.http.limits import cancel_on_disconnect
 from cutaway.server.openai.chat import Message
 from cutaway.server.service import Service, service_of
-from cutaway.server.shared.conversation import EffortFields, TurnFields, WithTools
+from cutaway.server.shared.conversation import TurnFields, WithTools
+from cutaway.server.shared.thinking import EffortFields
 
 router = APIRouter(route_class=StrictRoute, tags=["status"])
 

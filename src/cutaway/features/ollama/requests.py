@@ -19,8 +19,9 @@ from cutaway.requests.tools import ToolUse
 from cutaway.server.body import Body, Stops, Unsupported, examples, optional
 from cutaway.server.model_cache import ModelSlot
 from cutaway.server.service import Service
-from cutaway.server.shared.conversation import ONLY_TEXT, Conversing, Messages, ThinkingFields
+from cutaway.server.shared.conversation import ONLY_TEXT, Conversing, Messages
 from cutaway.server.shared.fields import NumberFields, Read, own_form
+from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.text.thinking import NO_WISH, ThinkingWish
 
 KeepAlive = float | str | None
@@ -149,9 +150,13 @@ class OllamaFields(ThinkingFields, Conversing):
             )
         return ToolUse(service.llm.model, self.offered_tools(), wish=self.wish(service))
 
-    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Return the request's wish for thinking."""
-        return self.make_wish(self.think, "think")
+    def wish(self, service: Service) -> ThinkingWish:
+        """Return the request's wish for thinking; a level that the template lacks is on."""
+        think, model = self.think, service.llm.model
+        if isinstance(think, str) and model.template:
+            levels = model.thinking_switch.levels
+            think = think if think in levels else True
+        return self.make_wish(service, ("think", think))
 
     def offered_tools(self) -> Sequence[Any]:
         """Return the tools that the answer may call."""

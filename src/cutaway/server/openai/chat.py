@@ -20,7 +20,6 @@ from cutaway.server.shared.conversation import (
     BaseMessage,
     ChatFormat,
     ChatSchema,
-    EffortFields,
     Messages,
     Tools,
     TurnFields,
@@ -32,6 +31,7 @@ from cutaway.server.shared.conversation import (
     schema_of,
 )
 from cutaway.server.shared.fields import ONE_CACHE, Read, SampledFields
+from cutaway.server.shared.thinking import EffortFields
 from cutaway.text.thinking import Thought
 from cutaway.text.tools import Arguments, CallEnd, CallStart, Content
 
@@ -62,6 +62,7 @@ class Message(BaseMessage):
     reasoning_content: str | None = optional(
         "of an assistant: its thoughts, if the template has a place for them"
     )
+    reasoning: str | None = optional("OpenRouter's name of reasoning_content")
     tool_call_id: str | None = optional("of a tool: the call that it answers")
     name: str | None = optional(
         "of the speaker, if the template has a place for it; a note says if not"
@@ -87,7 +88,7 @@ class Message(BaseMessage):
         more = {
             "tool_calls": self.tool_calls,
             "tool_call_id": self.tool_call_id,
-            "reasoning_content": self.reasoning_content,
+            "reasoning_content": self.reasoning_content or self.reasoning,
             "name": self.name,
         }
         return message | {name: value for name, value in more.items() if value is not None}

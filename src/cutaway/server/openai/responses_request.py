@@ -32,12 +32,12 @@ from cutaway.server.shared.conversation import (
     FlatSchema,
     Messages,
     TextSettings,
-    ThinkingFields,
     WithTools,
     constraint,
     schema_of,
 )
 from cutaway.server.shared.fields import ONE_CACHE, TextFields, own_form, with_keywords
+from cutaway.server.shared.thinking import ThinkingFields
 from cutaway.text.thinking import ThinkingWish
 
 
@@ -261,10 +261,10 @@ class ResponsesRequest(_Responses, ThinkingFields, WithTools):  # type: ignore[m
         """Whether the client asked for each token's log-probability."""
         return _LOGPROBS in (self.include or ())
 
-    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
+    def wish(self, service: Service) -> ThinkingWish:
         """Return the thinking settings of the request."""
         effort = self.reasoning.effort if self.reasoning else None
-        return self.make_wish(effort, Name("reasoning", "effort"))
+        return self.make_wish(service, (Name("reasoning", "effort"), effort))
 
     @property
     def readings(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Requests whose prompt is a conversation: messages, thinking, tools, and JSON in the answer.
+"""Requests whose prompt is a conversation: messages, tools, and JSON in the answer.
 
 Knows the fields that several protocols share; each protocol has messages of its own.
 """
@@ -91,54 +91,6 @@ def only_types(*types: str) -> BeforeValidator:
         return part
 
     return BeforeValidator(check)
-
-
-# -- thinking: vLLM's and llama-server's fields, and OpenAI's own ------------------------------
-
-
-NOTHING: dict[str, Any] = {}
-
-
-class ThinkingFields(Body):
-    """A budget of the thought, and variables of the template."""
-
-    chat_template_kwargs: dict[str, Any] = Field(
-        NOTHING, description="ours, as in vLLM: variables of the model's chat template"
-    )
-    thinking_token_budget: int | None = optional(
-        "ours, as in vLLM: tokens of the thought at most; then it is closed", ge=0
-    )
-    thinking_budget_tokens: int | None = optional(
-        "llama-server's name of thinking_token_budget; -1: no budget", ge=-1
-    )
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> "ThinkingFields":
-        budget = self.thinking_budget_tokens
-        if budget is not None and self.thinking_token_budget is not None:
-            raise refusal(" is thinking_token_budget: give one", "thinking_budget_tokens")
-        return self
-
-    def make_wish(self, think: bool | str | None, name: str) -> ThinkingWish:
-        """Return the thinking settings. think: the value of field ``name``: on, off, or a level"""
-        tokens, tokens_field = self.thinking_token_budget, "thinking_token_budget"
-        if self.thinking_budget_tokens is not None:
-            tokens_field = "thinking_budget_tokens"
-            tokens = None if self.thinking_budget_tokens < 0 else self.thinking_budget_tokens
-        names = (name, tokens_field, "chat_template_kwargs")
-        return ThinkingWish(think, tokens, self.chat_template_kwargs, names)
-
-
-class EffortFields(ThinkingFields):
-    """The same, with OpenAI's own field."""
-
-    reasoning_effort: str | None = optional(
-        "whether and how much the model thinks: none, or a level that its template knows"
-    )
-
-    def wish(self, service: Service) -> ThinkingWish:  # noqa: ARG002 - others need it
-        """Return the thinking settings of the request."""
-        return self.make_wish(self.reasoning_effort, "reasoning_effort")
 
 
 # -- a conversation, its tools, and the schema that the prompt may have ------------------------
