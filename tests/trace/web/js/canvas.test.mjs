@@ -70,3 +70,19 @@ test("a rule in words", () => {
   assert.equal(ruleInWords({}), "one cell per pass, the most confident first");
   assert.equal(ruleInWords({ steps: 4, draws_first: true, forced_cells: [[0, 1, 2]] }), "steps 4, draws first, 1 forced");
 });
+
+test("a canvas of noise shows what the next pass reads, and chooses among all cells", () => {
+  const lines = read("noise.jsonl").trimEnd().split("\n").map((line) => JSON.parse(line));
+  const passes = lines.filter(({ kind }) => kind === "pass");
+  const canvas = canvasOf(opened("noise.jsonl"));
+  assert.ok(canvas.isNoise && canvas.choosesAnew);
+  let noise = 0;
+  passes.slice(1).forEach(({ cells }, at) => cells.position.forEach((position, i) => {
+    const { state, token } = canvas.cellAfter(at, position - canvas.first);
+    assert.equal(token, cells.read[i]);
+    noise += Number(state === "masked" || state === "again");
+  }));
+  assert.ok(noise);
+  assert.equal(canvas.order(0).length, passes[0].cells.position.length);
+  assert.ok(passes.at(-1).cells.now.every((token) => token !== null));
+});

@@ -12,13 +12,14 @@
  * not begun
  * @typedef {"kept" | "fresh" | "edited" | "again" | "masked" | "later"} CellState
  *
- * token  of the cell; where it is masked, the likeliest one; null: there is none
+ * token  of the cell; where it is masked, the likeliest one; where it is noise, the random one that the next pass reads,
+ *        or the likeliest one after the last pass; null: there is none
  * seen   what the pass computed of the cell; null: nothing
  * @typedef {{state: CellState, token: number | null, seen: PassCell | null}} Shown
  *
  * seen     null: the pass computed nothing of the cell, and masked it again
- * place    of the cell in the order of the masked ones, from 1; 0: it was not masked
- * of       how many cells were masked
+ * place    of the cell in the order of those among which the rule chose, from 1; 0: it was not one of them
+ * of       how many cells these were: the masked ones, or all
  * @typedef {{pass: Pass, seen: PassCell | null, state: CellState, place: number, of: number}} Moment
  *
  * passes       their number; rows: that they computed
@@ -37,6 +38,11 @@ export class Canvas {
     this.trace = trace;
     this.first = trace.head.prompt_token_ids.length;
     this.length = trace.places;
+    const rule = trace.head.decoder?.rule ?? {};
+    /** Whether cells that are not revealed hold random tokens. */
+    this.isNoise = rule["start"] === "noise";
+    /** Whether each pass chooses among all cells of a block. */
+    this.choosesAnew = rule["remask"] === "unchosen";
     /** @type {Int32Array[]} the token of each cell, or −1, after each pass */
     this.tokens = [];
     /** @type {Map<number, PassCell>[]} what each pass computed, by cell */
@@ -61,7 +67,8 @@ export class Canvas {
     const now = this.tokens[at]?.[cell] ?? MASKED;
     const seen = this.seen[at]?.get(cell) ?? null;
     const state = this.state(at, cell);
-    return { state, seen, token: now === MASKED ? seen?.likely[0] ?? null : now };
+    const noise = this.isNoise ? this.seen[at + 1]?.get(cell)?.read : undefined;
+    return { state, seen, token: now === MASKED ? noise ?? seen?.likely[0] ?? null : now };
   }
 
   /** @param {number} at @param {number} cell @returns {CellState} */
@@ -77,9 +84,9 @@ export class Canvas {
     return before === now ? "kept" : "edited";
   }
 
-  /** @param {number} at @returns {PassCell[]} the masked cells of a pass in the order in which its rule reveals them */
+  /** @param {number} at @returns {PassCell[]} the cells among which a pass chooses, in the order in which its rule reveals them */
   order(at) {
-    const cells = this.trace.passes[at]?.cells.filter((seen) => seen.was === null) ?? [];
+    const cells = this.trace.passes[at]?.cells.filter((seen) => this.choosesAnew || seen.was === null) ?? [];
     return cells.sort((a, b) => b.figure - a.figure || a.position - b.position);
   }
 

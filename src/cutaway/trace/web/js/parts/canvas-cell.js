@@ -11,6 +11,8 @@ import { LN2, countFrom1, ordinal, percent, probability, visible } from "../figu
 
 /** @type {Record<CellState, string>} */
 const BECAME = { kept: "kept", fresh: "revealed", edited: "replaced", again: "masked again", masked: "stays masked", later: "" };
+/** @type {Record<CellState, string>} */
+const NOISY = { ...BECAME, fresh: "kept", again: "noise again", masked: "stays noise" };
 
 /**
  * @param {Trace} trace @param {Canvas} canvas @param {number} cell @param {number} at the pass that is shown
@@ -24,7 +26,7 @@ export function cellStory(trace, canvas, cell, at, go, fork) {
   return [
     el("h3", {}, `Cell ${countFrom1(cell)}, position ${cell + canvas.first}`), el("p", {}, sentence),
     ...(seen && fork ? [otherTokens(trace, seen, at, fork)] : []),
-    ...(history.length ? [table(trace, history, at, go)] : []),
+    ...(history.length ? [table(trace, canvas, history, at, go)] : []),
   ];
 }
 
@@ -32,7 +34,7 @@ export function cellStory(trace, canvas, cell, at, go, fork) {
 function sentenceOf(trace, canvas, cell, history) {
   if (!history.length) return "No pass has computed it yet, since its block has not begun.";
   const since = canvas.since[cell] ?? -1;
-  if (since < 0) return "It is masked.";
+  if (since < 0) return canvas.isNoise ? "It is noise." : "It is masked.";
   const token = canvas.tokens.at(-1)?.[cell] ?? -1;
   const came = history.find(({ pass }) => pass.index === since);
   const place = came?.place ? `, ${ordinal(came.place)} of ${came.of} in the order` : "";
@@ -49,14 +51,15 @@ function otherTokens(trace, seen, at, fork) {
     ...tokens.map((token) => button(visible(trace.nameOf(token)), () => fork(token), { class: "token" })));
 }
 
-/** @param {Trace} trace @param {Moment[]} history @param {number} at @param {(pass: number) => void} go */
-function table(trace, history, at, go) {
-  const heads = ["pass", "likeliest", "p", "", "entropy", "drawn", "ranked by", "rank", "the cell"];
+/** @param {Trace} trace @param {Canvas} canvas @param {Moment[]} history @param {number} at @param {(pass: number) => void} go */
+function table(trace, canvas, history, at, go) {
+  const heads = ["pass", ...(canvas.isNoise ? ["read"] : []), "likeliest", "p", "", "entropy", "drawn", "ranked by", "rank", "the cell"];
   const rows = history.map(({ pass, seen, state, place, of }) => {
     const figures = seen ? figuresOf(trace, seen) : Array.from({ length: 6 }, () => el("td"));
     return el("tr", { class: pass.index === at ? "chosen" : null },
       el("td", {}, button(countFrom1(pass.index), () => go(pass.index), { class: "plain", "aria-label": `Show pass ${countFrom1(pass.index)}` })),
-      ...figures, el("td", {}, place ? `${ordinal(place)} of ${of}` : ""), el("td", {}, BECAME[state]));
+      ...(canvas.isNoise ? [el("td", {}, token(trace.nameOf(seen?.read ?? -1)))] : []),
+      ...figures, el("td", {}, place ? `${ordinal(place)} of ${of}` : ""), el("td", {}, canvas.isNoise ? NOISY[state] : BECAME[state]));
   });
   const box = scrolling("The passes that computed this cell",
     el("table", { class: "figures" }, headRow(...heads), el("tbody", {}, ...rows)));

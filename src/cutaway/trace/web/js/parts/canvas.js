@@ -18,9 +18,14 @@ const WHOLE = 8000; // milliseconds for playing all passes
 const SLOWEST = 600;
 const FASTEST = 40;
 
-/** @type {[CellState, string][]} the legend */
-const LEGEND = [["kept", "revealed before"], ["fresh", "revealed in this pass"], ["edited", "replaced in this pass"],
+/** @type {[CellState, string][]} the legend of a canvas of masks */
+const MASKS = [["kept", "revealed before"], ["fresh", "revealed in this pass"], ["edited", "replaced in this pass"],
   ["again", "masked again"], ["masked", "masked (shown: its likeliest token)"], ["later", "not computed yet"]];
+/** @type {[CellState, string][]} the legend of a canvas of noise */
+const NOISE = [["kept", "kept"], ["fresh", "kept from this pass on"], ["edited", "kept with another token"],
+  ["again", "noise again"], ["masked", "noise (shown: the random token that comes next)"], ["later", "not computed yet"]];
+/** @param {Canvas} canvas */
+const legendOf = (canvas) => (canvas.isNoise ? NOISE : MASKS);
 
 class CanvasPanel extends View {
   none = el("p", { class: "faint" }, NONE);
@@ -32,8 +37,9 @@ class CanvasPanel extends View {
     "aria-label": "The canvas, cell by cell; arrow keys choose one, p goes to the next pass" });
   story = el("section", { "aria-label": "The chosen cell" });
   totals = el("dl");
+  legend = el("p", { class: "legend faint", "aria-hidden": "true" });
   content = el("div", {},
-    el("div", { class: "row passes" }, this.play, this.bar, this.place), this.pass, this.cells, legend(),
+    el("div", { class: "row passes" }, this.play, this.bar, this.place), this.pass, this.cells, this.legend,
     this.story, el("h3", {}, "All passes"), this.totals);
   /** @type {HTMLElement[]} */
   cellElements = [];
@@ -82,10 +88,15 @@ class CanvasPanel extends View {
     this.marked = undefined;
     this.cellElements = Array.from({ length: canvas.length }, () => el("span", { class: "token cell" }));
     replace(this.cells, ...this.cellElements);
+    replace(this.legend, ...legendOf(canvas).flatMap(([state, words]) =>
+      [el("span", { class: "token cell", "data-fate": state }, "a"), words]),
+    ...(canvas.isNoise ? [el("span", { class: "token cell entropy" }, "a"), "entropy"] : []));
   }
 
   /** @param {Trace} trace @param {Canvas} canvas @param {number} at */
   drawCells(trace, canvas, at) {
+    const states = new Map(legendOf(canvas));
+    const most = Math.max(...trace.passes.flatMap((pass) => pass.cells.map((seen) => seen.entropy)), 1e-9);
     this.cellElements.forEach((cell, i) => {
       const { state, token, seen } = canvas.cellAfter(at, i);
       const name = token === null ? "" : trace.nameOf(token);
@@ -93,8 +104,11 @@ class CanvasPanel extends View {
       setText(cell, text || "·");
       const isMasked = state === "masked" || state === "again";
       const likely = seen?.likely_logprob[0];
-      setAttributes(cell, { "data-fate": state, title: `cell ${countFrom1(i)}: ${STATES.get(state)}`
-        + (isMasked && likely !== undefined ? `, ${percent(probability(likely))}` : "") });
+      setAttributes(cell, { "data-fate": state, title: `cell ${countFrom1(i)}: ${states.get(state)}`
+        + (canvas.isNoise && seen ? `, ${(seen.entropy / LN2).toFixed(2)} bits of entropy` : "")
+        + (isMasked && !canvas.isNoise && likely !== undefined ? `, ${percent(probability(likely))}` : "") });
+      cell.classList.toggle("entropy", canvas.isNoise);
+      cell.style.setProperty("--entropy", `${100 * (seen?.entropy ?? 0) / most}%`);
     });
   }
 
@@ -146,12 +160,6 @@ class CanvasPanel extends View {
   }
 }
 
-const STATES = new Map(LEGEND);
-
-/** @returns {HTMLElement} */
-const legend = () => el("p", { class: "legend faint", "aria-hidden": "true" },
-  ...LEGEND.flatMap(([state, words]) => [el("span", { class: "token cell", "data-fate": state }, "a"), words]));
-
 /** @param {Trace} trace @param {Canvas} canvas @param {number} at @returns {HTMLElement[]} */
 function passFacts(trace, canvas, at) {
   const pass = trace.passes[at];
@@ -161,11 +169,15 @@ function passFacts(trace, canvas, at) {
   const count = (/** @type {CellState} */ state) => states.filter((other) => other === state).length;
   const masked = canvas.tokens[at]?.reduce((sum, token) => sum + Number(token < 0), 0) ?? 0;
   const next = canvas.next(at);
+  const [again, still] = canvas.isNoise ? ["noise again", "still noise"] : ["masked again", "still masked"];
+  const entropy = pass.cells.reduce((sum, seen) => sum + seen.entropy, 0) / pass.cells.length;
   return [
     fact("revealed", String(count("fresh")), "cells in which this pass put a token"),
+    canvas.choosesAnew && fact("kept", String(count("kept")), "cells that the pass chose again, with the same token"),
+    canvas.choosesAnew && fact("mean entropy", `${(entropy / LN2).toFixed(3)} bits`, "of the block's cells, after the sampling stages"),
     count("edited") > 0 && fact("edited", String(count("edited")), "cells whose token was replaced"),
-    pass.masked_again.length > 0 && fact("masked again", String(pass.masked_again.length), "cells whose token was masked again"),
-    fact("still masked", thousands(masked), "cells of the whole canvas, after this pass"),
+    pass.masked_again.length > 0 && fact(again, String(pass.masked_again.length), "cells whose token is gone"),
+    fact(still, thousands(masked), "cells of the whole canvas, after this pass"),
     fact("positions computed", thousands(pass.rows), "in this pass, by the model"),
     fact("loss at most", `${(pass.bound / LN2).toFixed(2)} bits`,
       "an upper bound, on average, of what is lost by revealing these cells together and not one by one"),

@@ -32,7 +32,7 @@ import { format } from "../figures/catalogue.js";
  *   unconstrained_id?: number, refused_by?: string[], pass_index?: number}} Step
  * @typedef {{position: number, token_id: number, logprob: number, entropy: number, figure: number,
  *   was: number | null, now: number | null, likely: number[], likely_logprob: number[],
- *   logits_hash: string}} PassCell
+ *   logits_hash: string, read?: number}} PassCell
  * @typedef {{index: number, block: [number, number], rows: number, cells: PassCell[], masked_again: number[],
  *   bound: number, redraw: number, ms: Record<string, number>, fingerprint: string}} Pass
  * @typedef {{reason: string, matched: string | number | null, usage: Record<string, number>,
