@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 def kinds_of_text(llm: LLM, count: int, length: int) -> list[Kind]:
     """Return routine and surprising text."""
     held_out = routine_prompts(llm, held_out=True)
-    routine = held_out[:: max(len(held_out) // count, 1)][:count]
+    routine = held_out[:: len(held_out) // count | 1][:count]  # odd, so that all eight tasks come
     surprising = {"temperature": 1.0, "seed": 3, "ignore_eos": True, "max_tokens": length}
     return [
         Kind("routine", routine, {"temperature": 0.0, "max_tokens": length}),
