@@ -113,10 +113,10 @@ class Rule:
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for name, low in _COUNT_FROM.items():
+        for name, least in _COUNT_FROM.items():
             if getattr(self, name) is not None:
-                value = check_int(name, getattr(self, name), low, _MAX_COUNT)
-                object.__setattr__(self, name, value)
+                count = check_int(name, getattr(self, name), least, _MAX_COUNT)
+                object.__setattr__(self, name, count)
         for name, (low, high) in _RANGES.items():
             if getattr(self, name) is not None:
                 value = check_number(name, getattr(self, name), low, high)
