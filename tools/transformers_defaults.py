@@ -77,7 +77,9 @@ def rope(made: dict[str, Any]) -> dict[str, Any]:
     """Rotary positions in the keys of old files, if they are not scaled."""
     whole = made.get("full_attention", made)
     each = [part for part in made.values() if isinstance(part, dict)] or [made]
-    if any(part.get("rope_type", part.get("type")) != "default" for part in each):
+    kinds = {part.get("rope_type", part.get("type")) for part in each}
+    shares = {part.get("partial_rotary_factor") for part in each}
+    if kinds != {"default"} or len(shares) > 1:
         return {"rope_parameters": made}
     keys = ("rope_theta", "partial_rotary_factor")
     return {"rope_parameters": None} | {key: whole[key] for key in keys if key in whole}

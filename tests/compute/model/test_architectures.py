@@ -93,6 +93,7 @@ LAYERS = {
         "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),
     },
     "mellum": PRE | QKV | HEAD_NORMS | EXPERTS,
+    "laguna": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING | {"attn_gate.weight": (4, N)},
     "exaone-moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING,
     "flex-olmo": POST | QKV | EXPERTS | {
         "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),

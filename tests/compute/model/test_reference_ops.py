@@ -1,6 +1,6 @@
 """Each op of the reference backend against its definition in float64, written with loops."""
 
-from math import ceil, cos, erf, exp, expm1, floor, log, pi, sin, sqrt, tanh
+from math import ceil, cos, erf, exp, expm1, floor, log, log1p, pi, sin, sqrt, tanh
 
 import numpy as np
 import pytest
@@ -63,6 +63,7 @@ TWO = {
         ),
     ),
     "sigmoid_mul": (Graph.sigmoid_mul, lambda a, b: b / (1 + exp(-a))),
+    "softplus_mul": (Graph.softplus_mul, lambda a, b: log1p(exp(a)) * b),
     "gelu_exact_mul": (Graph.gelu_exact_mul, lambda a, b: a * (1 + erf(a / sqrt(2))) / 2 * b),
 }
 

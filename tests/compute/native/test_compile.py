@@ -106,6 +106,7 @@ def wire_numbers(g, draw, pick):
     maps = [
         lambda x: g.sigmoid_mul(g.linear(x, "one"), x),
         lambda x: g.clamped_swiglu(x, pick(), 0.5),
+        lambda x: g.softplus_mul(x, pick()),
         lambda x: g.sigmoid_mul(g.spread(g.pick(x, 16, 3, 4), x.width), x),
         g.gelu,
         g.gelu_exact,

@@ -214,6 +214,7 @@ MAPS = {
         * (np.clip(b, -limit, limit) + 1)
     ),
     "sigmoid_mul": lambda a, b, _: sigmoid(a) * b,
+    "softplus_mul": lambda a, b, _: np.logaddexp(a, 0) * b,
     "silu": lambda a, _, __: a * sigmoid(a),
     "gelu": lambda a, _, __: gelu(a),
     "relu": lambda a, _, __: np.maximum(a, 0),
@@ -223,7 +224,7 @@ MAPS = {
     "scale": lambda a, _, number: a * number,
     "softcap": lambda a, _, number: number * np.tanh(a / number),
 }
-TWO = ("add", "mul", "clamped_swiglu", "sigmoid_mul", *_native.GATES)
+TWO = ("add", "mul", "clamped_swiglu", "sigmoid_mul", "softplus_mul", *_native.GATES)
 
 
 def test_every_op_has_a_definition_and_a_method():
@@ -270,6 +271,7 @@ def test_far_from_zero(kind):
         "softcap": 30 * np.tanh(a[0] / 30),
         "sigmoid_mul": np.where(a[0] == 0, 0.5, a[0] > 0),  # of ones
         "clamped_swiglu": 2 * np.clip(a[0], 0, 30),
+        "softplus_mul": np.logaddexp(a[0], 0),
     }.get(kind, np.maximum(a[0], 0))
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-4)
 

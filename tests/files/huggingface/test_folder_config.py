@@ -266,6 +266,7 @@ REFUSED = [
     ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps is 1000.*; it must be a number of an ord"),
     ("llama", {"rms_norm_eps": 1e300}, "rms_norm_eps is 1e.300; it must be a number of an ordi"),
     ("llama", {"partial_rotary_factor": 1e30}, "partial_rotary_factor is 1e.30; .* up to 1"),
+    ("llama", {"partial_rotary_factor": 1e-3}, "partial_rotary_factor is 0.001; .* each head"),
     ("gpt_neox", {"rotary_pct": 1e9, "rope_scaling": LLAMA3}, "a share of each head, up to 1"),
     ("llama", {"rope_theta": 5e-324, "rope_scaling": LLAMA3}, "rope_theta is 5e-324"),
     ("mistral", {"sliding_window": 2**31}, "sliding_window is 2147483648; it must be a whole"),

@@ -28,6 +28,7 @@ OTHERWISE = (
     "gemma4-moe", "minicpm3", "cohere-normed-heads", "youtu", "mellum", "exaone_moe",
     "cwm", "granite_swa", "granitemoe_swa", "hyperclovax", "hyperclovax-plain", "nanochat",
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
+    "laguna", "laguna-element",
 )  # fmt: skip
 
 

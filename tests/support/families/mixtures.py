@@ -101,6 +101,24 @@ MIXTURES: Mapping[str, Row] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 700.0},
         },
     ),
+    "laguna": decoder(
+        "LagunaConfig", "laguna", head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=48, sliding_window=WINDOW,
+        num_attention_heads_per_layer=[4, 6, 2, 6], moe_routed_scaling_factor=1.7,
+        layer_types=["full_attention"] + ["sliding_attention"] * 2 + ["full_attention"],
+        rope_parameters={
+            "full_attention": {
+                "rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0,
+                "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 700.0},
+        },
+    ),
+    "laguna-element": decoder(  # gates of each number of a head, as in Laguna M
+        "LagunaConfig", "laguna", head_dim=32, num_experts=5, num_experts_per_tok=2,
+        moe_intermediate_size=32, shared_expert_intermediate_size=48, gating="per-element",
+        mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+    ),
     "exaone_moe": decoder(
         "ExaoneMoeConfig", "exaone-moe", **FOUR_HEADS, num_experts=8, num_experts_per_tok=3,
         moe_intermediate_size=32, num_shared_experts=2, sliding_window=WINDOW,

@@ -145,7 +145,7 @@ class Look:
     @property
     def mean_weights(self) -> Floats:
         """Mean weights over all heads of layers that attend: (positions,); 0 if no layer does."""
-        attending = len(self._decomposition.weights) * self.weights.shape[1]
+        attending = sum(map(len, self._decomposition.weights.values()))
         mean: Floats = self.weights.sum(axis=(0, 1)) / max(attending, 1)
         return mean
 

@@ -69,7 +69,8 @@ def rope_metadata(
     share = share_of(config, layer_type)
     base = config.get("rope_theta") or 10000.0
     rope = rope.with_defaults({}, {"rope_theta": base, "partial_rotary_factor": share})
-    dims = int(head_dim * share)
+    if (dims := int(head_dim * share)) < 1:
+        rope.fail("partial_rotary_factor", "large enough to rotate a number of each head")
     if kinds.proportional and rope.text(_KIND) == "proportional":
         rope.must_be("factor", 1.0)
         tensors = {"rope_freqs.weight": _proportional(head_dim, dims)}
@@ -115,6 +116,8 @@ def _larger_base(rope: JsonObject, kind: str, dims: int, *, ntk_alpha: bool) -> 
             "rope.scaling.factor": factor ** (2 / dims),
         }  # fmt: skip
     if kind in ("dynamic", "ntk_alpha") and ntk_alpha and rope.get("alpha"):
+        if dims == 2:
+            rope.fail("alpha", "absent where only two numbers of each head are rotated")
         larger = base * rope.positive("alpha") ** (dims / (dims - 2))
         return {"rope.freq_base": float(np.float32(larger))}  # as a file will hold it
     return {}

@@ -16,7 +16,7 @@ from cutaway.errors import FormatError
 
 MODULES = (
     "llama", "gemma", "mixtures", "recurrent", "mamba", "gpt", "bert", "ling", "diffusion",
-    "deberta", "deepseek",
+    "deberta", "deepseek", "laguna",
 )  # fmt: skip
 """The modules with rows; a module is imported only if no earlier module has the row looked up."""
 

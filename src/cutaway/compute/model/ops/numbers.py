@@ -207,6 +207,10 @@ class SigmoidMul(Gate, kind="sigmoid_mul", share=lambda x: _scale_by_sigmoid(np.
         return _scale_by_sigmoid(x, gate)
 
 
+class SoftplusMul(Gate, kind="softplus_mul", share=lambda x: np.logaddexp(x, np.zeros_like(x))):
+    """log(1 + e^gate) · x."""
+
+
 # -- in a graph ------------------------------------------------------------------------------------
 
 
@@ -229,7 +233,7 @@ class NumberMethods(Wiring):
     relu, relu2, elu_less_x = _unary(Relu), _unary(Relu2), _unary(EluLessX)
     add, mul = _binary(Add), _binary(Mul)
     silu_mul, gelu_mul = _binary(SiluMul), _binary(GeluMul)
-    gelu_exact_mul = _binary(GeluExactMul)
+    gelu_exact_mul, softplus_mul = _binary(GeluExactMul), _binary(SoftplusMul)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """Add x · factor; return x itself if the factor is 1."""

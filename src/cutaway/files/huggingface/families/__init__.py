@@ -17,6 +17,7 @@ from cutaway.files.huggingface.families import (
     diffusion,
     gemma,
     gpt,
+    laguna,
     ling,
     llama,
     mamba,
@@ -25,7 +26,9 @@ from cutaway.files.huggingface.families import (
 )
 from cutaway.files.huggingface.families.family import Family, Variant
 
-MODULES = (llama, mixtures, deepseek, ling, gemma, gpt, recurrent, mamba, bert, deberta, diffusion)
+MODULES = (
+    llama, mixtures, laguna, deepseek, ling, gemma, gpt, recurrent, mamba, bert, deberta, diffusion,
+)  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}
 """The families by config.json's model_type; ``VARIANTS`` choose further ones."""
