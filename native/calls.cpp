@@ -87,6 +87,8 @@ template <> DeltaShape read(Source& s) { return fields<DeltaShape, int, int, int
 template <> Mamba::Views read(Source& s) { return fields<Mamba::Views, View, View, View>(s); }
 template <> Mamba::Shape read(Source& s) { return fields<Mamba::Shape, int, int, int, int>(s); }
 template <> Mamba::Weights read(Source& s) { return fields<Mamba::Weights, Floats, Floats, Floats>(s); }
+template <> Mamba1::Views read(Source& s) { return fields<Mamba1::Views, View, View, View, View, View>(s); }
+template <> Mamba1::Weights read(Source& s) { return fields<Mamba1::Weights, Floats, Floats>(s); }
 template <> Join::Part read(Source& s) { return fields<Join::Part, View, int>(s); }
 template <> Mixture read(Source& s) {
   return fields<Mixture, int, Gating, bool, float, int, int, int, Map, float, bool, double, Floats>(s);
@@ -138,6 +140,7 @@ constexpr Call kCalls[] = {
     op<Conv, Plan&, View, View, ConvWeights>("Conv"),
     op<DeltaNet, Plan&, DeltaNet::Views, DeltaShape, Floats, Floats>("DeltaNet"),
     op<Mamba, Plan&, Mamba::Views, Mamba::Shape, Mamba::Weights>("Mamba"),
+    op<Mamba1, Plan&, Mamba1::Views, int, int, Mamba1::Weights>("Mamba1"),
 };
 
 }  // namespace

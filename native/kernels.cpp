@@ -35,7 +35,7 @@ constexpr Kernels make() {
   fill<(Format)0>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.conv = conv;
   k.unit = unit, k.keep_and_learn = keep_and_learn, k.delta = delta;
-  k.keep_and_step = keep_and_step, k.mamba = mamba;
+  k.keep_and_step = keep_and_step, k.mamba = mamba, k.mamba1 = mamba1;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;

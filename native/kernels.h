@@ -76,6 +76,14 @@ struct MambaToken {
   int keys, stride;
 };
 
+// One token of Mamba 1. Pointers are to all columns, of which the state has some.
+struct Mamba1Token {
+  const float *x, *dt;        // (columns)
+  const float *q, *k;         // (keys)
+  const float *a, *skip;      // (keys, columns), (columns)
+  int keys, columns, stride;  // stride: floats from one key's columns in the state to the next's
+};
+
 // The ops that work number by number.
 enum class Map {
 #define OP(kind, form, expression) kind,
@@ -123,6 +131,8 @@ struct Kernels {
   void (*delta)(const DeltaToken& token, float* state, int columns, const float* v, float* out);
   void (*keep_and_step)(const float* x, const float* dt, const float* a, int n, float* keep, float* step);
   void (*mamba)(const MambaToken& token, float* state, int columns, const float* v, float* out);  // as delta
+  // Columns first … first + count - 1; state: of these columns; out: of all columns.
+  void (*mamba1)(const Mamba1Token& token, float* state, int first, int count, float* out);
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   // Codes of a byte each, and a half or two for each 32 of them (the last may have 16); n is a multiple of 16.
   void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);

@@ -376,4 +376,20 @@ class Mamba : public HeadStates {
   std::vector<float> keep_, step_;  // of each row and head
 };
 
+// Mamba 1 (Gu & Dao 2023, arXiv 2312.00752): a number of the input is one column, whose steps are its own.
+class Mamba1 : public HeadStates {
+ public:
+  struct Views { View x, dt, k, q, out; };
+  // Each key and column has an a; each column, the share of a number that goes to the output.
+  struct Weights { std::vector<float> a, skip; };
+  Mamba1(Plan& plan, Views at, int keys, int columns, Weights weights);
+
+ private:
+  void begin(Step&, int) override {}
+  void change(Step& step, int row, const Columns& columns, float* state) override;
+
+  const Views at_;
+  const Weights weights_;
+};
+
 }  // namespace cutaway

@@ -166,4 +166,17 @@ void Mamba::change(Step& step, int row, const Columns& columns, float* state) {
   step.k.mamba(token, state, count, v + at, step.row_at(at_.out, row) + at);
 }
 
+Mamba1::Mamba1(Plan& plan, Views at, int keys, int columns, Weights weights)
+    : HeadStates(plan, 1, keys, columns), at_(at), weights_(std::move(weights)) {
+  if (weights_.a.size() != (size_t)keys * columns || weights_.skip.size() != (size_t)columns)
+    throw std::invalid_argument("Mamba 1: these weights do not fit");
+}
+
+void Mamba1::change(Step& step, int row, const Columns& columns, float* state) {
+  const auto& [a, skip] = weights_;
+  const Mamba1Token token{step.row_at(at_.x, row), step.row_at(at_.dt, row), step.row_at(at_.q, row), step.row_at(at_.k, row),
+                          a.data(), skip.data(), keys_, values_, kColumns};
+  step.k.mamba1(token, state, columns.first, columns.count, step.row_at(at_.out, row));
+}
+
 }  // namespace cutaway

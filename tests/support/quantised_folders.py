@@ -26,6 +26,7 @@ from support.quantised.integers import (
 )
 from support.quantised.method import Array, Method, Typed
 from support.quantised.tensors import read_tensors, write_tensors
+from support.quantised.ternary import bitnet
 
 VOCAB = 384
 HIDDEN, INNER, HEADS, KV_HEADS = 256, 384, 4, 2
@@ -136,6 +137,9 @@ METHODS: Mapping[str, Method] = {
         for packing in ("", ":auto_gptq", ":gptqmodel", ":auto_awq")
     },
     "auto-round-mixed": auto_round_mixed(),
+    "bitnet": bitnet(),
+    "bitnet-divided": bitnet(linear="bitlinear"),
+    "bitnet-master": bitnet(online=True),
     "ct-int4": make_compressed(),
     "ct-int4-g32": make_compressed(group=32, half=True),
     "ct-int4-row": make_compressed(group=None),

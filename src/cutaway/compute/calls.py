@@ -312,9 +312,22 @@ class Mamba(NamedTuple):
     weights: tuple[Floats, Floats, Floats]
 
 
+class Mamba1(NamedTuple):
+    """Mamba 1; views: x, dt, keys, queries, out.
+
+    weights: a by key and column, and the factor of a number in the output by column
+    """
+
+    views: tuple[View, View, View, View, View]
+    keys: int
+    columns: int
+    weights: tuple[Floats, Floats]
+
+
 OpCall = (
     EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | RotateCall
     | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall | DeltaNetCall | Mamba
+    | Mamba1
 )  # fmt: skip
 Call = AddBuffer | SetInput | OpCall | SetOutput
 

@@ -154,6 +154,7 @@ LAYERS = {
     "phi2": QKV | QKV_BIASES | PLAIN_MLP | {"attn_norm.weight": (N,), "attn_norm.bias": (N,)},
     "nemotron": PRE | NORM_BIASES | QKV | RELU2,
     "arcee": PRE | QKV | RELU2,
+    "bitnet": PRE | QKV | GATED | {"attn_sub_norm.weight": (Q,), "ffn_sub_norm.weight": (FF,)},
     "apertus": PRE | QKV | HEAD_NORMS | RELU2,
     "jais2": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP | {"attn_output.bias": (N,)},
     "stablelm": PRE | NORM_BIASES | QKV | QKV_BIASES | GATED,
@@ -167,6 +168,8 @@ LAYERS = {
     "qwen35moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "qwen3next": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "mamba2": {"attn_norm.weight": (N,)},
+    "mamba": {"attn_norm.weight": (N,)},
+    "jamba": PRE | QKV | EXPERTS,
     "granitehybrid": PRE | QKV | GATED,
     "falcon-h1": PRE | QKV | GATED,
     "nemotron_h": {"attn_norm.weight": (N,)} | QKV,
@@ -264,6 +267,11 @@ MAMBA = {
     "ssm_a": (4, 1), "ssm_d": (4, 1), "ssm_dt.bias": (4,), "ssm_norm.weight": (2, 32),
     "ssm_out.weight": (N, 64),
 }  # fmt: skip
+MAMBA1 = {
+    "ssm_in.weight": (128, N), "ssm_conv1d.weight": (64, 4), "ssm_conv1d.bias": (64,),
+    "ssm_x.weight": (4 + 2 * 8, 64), "ssm_dt.weight": (64, 4), "ssm_dt.bias": (64,),
+    "ssm_a": (64, 8), "ssm_d": (64,), "ssm_out.weight": (N, 64),
+}  # fmt: skip
 APART = {"ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N)}
 STATES = {
     **dict.fromkeys(("lfm2", "lfm2moe", "lfm3"), CONV),
@@ -271,6 +279,7 @@ STATES = {
     "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
     **dict.fromkeys(("granitehybrid", "falcon-h1", "mamba2"), MAMBA),
     **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), MAMBA),
+    **dict.fromkeys(("mamba", "jamba"), MAMBA1),
 }  # fmt: skip
 """What the second layer has instead of attention."""
 SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
@@ -281,13 +290,13 @@ SIZES_OF_STATES = {  # 2 heads of 8 for keys, 4 of 16 for values
 def make_recurrent(name, metadata, shapes):
     """The second layer, or, where one is not one thing alone, both."""
     states = STATES[name].items()
-    if name in ("falcon-h1", "mamba2"):
+    if name in ("falcon-h1", "mamba2", "mamba"):
         shapes |= {f"blk.{i}.{tensor}": shape for i in range(2) for tensor, shape in states}
-    if name == "mamba2":
-        metadata["mamba2.attention.head_count"] = 0
+    if name in ("mamba2", "mamba"):
+        metadata[f"{name}.attention.head_count"] = 0
         for i in range(2):
             del shapes[f"blk.{i}.attn_output.weight"]
-    if name in ("falcon-h1", "mamba2"):
+    if name in ("falcon-h1", "mamba2", "mamba"):
         return
     of_attention = (*QKV, *HEAD_NORMS, "attn_output.weight", "attn_gate.weight")
     for tensor in of_attention:

@@ -29,6 +29,9 @@ from support.quantised_folders import (
     write_twin,
 )
 
+FACTORS = ("bitnet", "bitnet-divided", *(name for name in METHODS if "nvfp4" in name))
+"""Those with a number that multiplies products with a matrix."""
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
@@ -64,7 +67,7 @@ def test_matrices_are_those_of_the_definition(made, name):
         for tensor in plain.tensors:
             assert np.array_equal(in_place(ours, tensor), plain.dequantize(tensor)), tensor
         more = {tensor.rpartition(".")[2] for tensor in set(ours.tensors) - set(plain.tensors)}
-        beside = {"order"} if "act-order" in name else {"scale"} if "nvfp4" in name else set()
+        beside = {"order"} if "act-order" in name else {"scale"} if name in FACTORS else set()
         assert more == beside
         assert len(ours.tensors) - len(plain.tensors) == 14 * len(beside)
 
@@ -73,7 +76,7 @@ def test_matrices_are_those_of_the_definition(made, name):
 def test_the_reference_s_logits_are_the_twin_s(made, name):
     folder, twin = made(name)
     ours, plain = (LLM(path, backend="reference").logits(IDS) for path in (folder, twin))
-    if "act-order" in name or "nvfp4" in name:  # products are added up, or multiplied, otherwise
+    if "act-order" in name or name in FACTORS:  # products are added up, or multiplied, otherwise
         assert np.abs(ours - plain).max() < 1e-4
     else:
         assert np.array_equal(ours, plain)

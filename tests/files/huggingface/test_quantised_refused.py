@@ -63,7 +63,7 @@ def opened(path):
             file.raw(name)
 
 
-REFUSED_METHODS = ("hqq", "eetq", "aqlm", "spqr", "vptq", "quark", "quanto", "bitnet",
+REFUSED_METHODS = ("hqq", "eetq", "aqlm", "spqr", "vptq", "quark", "quanto",
                    "higgs", "fp_quant", "sinq", "")  # fmt: skip
 
 

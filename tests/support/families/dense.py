@@ -282,6 +282,9 @@ DENSE: Mapping[str, Row] = {
             "short_factor": [1.0 + 0.1 * i for i in range(8)],
         },
     ),
+    "bitnet": decoder(
+        "BitNetConfig", "bitnet", **FOUR_HEADS, hidden_act="relu2", tie_word_embeddings=True
+    ),
     "arcee": decoder("ArceeConfig", "arcee", **FOUR_HEADS, hidden_act="relu2"),
     "nemotron": decoder(
         "NemotronConfig", "nemotron", **FOUR_HEADS, hidden_act="relu2",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from support.families.row import FOUR_HEADS, GRANITE, WINDOW, Row, decoder, theta
+from support.families.row import FOUR_HEADS, GRANITE, VOCAB, WINDOW, Row, decoder, theta
 
 _DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
@@ -11,6 +11,10 @@ _DELTA = {
 _MAMBA = {
     "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_d_state": 24,
     "mamba_d_conv": 4, "mamba_expand": 2,
+}  # fmt: skip
+_MAMBA1 = {
+    "vocab_size": VOCAB, "hidden_size": 64, "num_hidden_layers": 4, "state_size": 24,
+    "conv_kernel": 4, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
 }  # fmt: skip
 _FALCON_H1 = {
     **_MAMBA, "mamba_d_ssm": 128, "embedding_multiplier": 3.0, "lm_head_multiplier": 0.3,
@@ -97,6 +101,16 @@ RECURRENT: Mapping[str, Row] = {
     "mamba2": decoder(
         "Mamba2Config", "mamba2", num_heads=4, head_dim=32, n_groups=1, state_size=24,
         conv_kernel=4, expand=2, pad_token_id=0, tie_word_embeddings=True,
+    ),
+    "mamba": Row("MambaConfig", _MAMBA1 | {"tie_word_embeddings": False}, "mamba"),
+    "falcon_mamba": Row("FalconMambaConfig", _MAMBA1 | {"time_step_rank": 12}, "mamba"),
+    "jamba": decoder(
+        "JambaConfig", "jamba", **FOUR_HEADS, mamba_d_state=24, attn_layer_period=3,
+        attn_layer_offset=1, num_experts=5, num_experts_per_tok=2,
+    ),
+    "jamba-dense": decoder(
+        "JambaConfig", "jamba", **FOUR_HEADS, attn_layer_period=2, attn_layer_offset=1,
+        num_experts=1, num_experts_per_tok=1, mamba_conv_bias=False, mamba_proj_bias=True,
     ),
     "falcon_h1": decoder(
         "FalconH1Config", "falcon-h1", head_dim=32, **_FALCON_H1, mamba_rms_norm=True,

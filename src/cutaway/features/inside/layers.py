@@ -20,7 +20,14 @@ from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model import Op
 from cutaway.compute.model.ops.attention import Attend
 from cutaway.compute.model.ops.mixture import Experts, activate
-from cutaway.compute.model.ops.states import Conv, DeltaNet, HeadStates, Mamba2, StateOp
+from cutaway.compute.model.ops.states import (
+    Conv,
+    DeltaNet,
+    HeadStates,
+    Mamba2,
+    SelectiveScan,
+    StateOp,
+)
 from cutaway.engine.interventions import Affine, BoundInterventions
 from cutaway.errors import CutawayError
 
@@ -139,7 +146,7 @@ class ValueWeights:
     weights   (heads, tokens); they have signs, and no fixed sum. Mamba 2's last weight includes the
               skip (D), by which the token's own value bypasses the state. A convolution counts as
               one head: its values include its taps, and the weights are 1 for the tokens that it
-              reads
+              reads; likewise Mamba 1, whose values include what is left of them
     values    (tokens, heads, numbers)
     constant  (heads, numbers): a convolution's bias, and the offsets that interventions added to
               the state
@@ -246,6 +253,24 @@ def mamba2(
     return ValueWeights(weights, v.reshape(len(x), heads, width), reads.constant)
 
 
+def selective_scan(
+    op: SelectiveScan, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
+) -> ValueWeights:
+    """Weights of Mamba 1: shares differ by channel, so the values include them."""
+    (x, dt, k, q), (_, n, width) = read, op.state
+    step, a = np.logaddexp(0, dt), of["a"].T.astype(np.float64)  # (T, width), (keys, width)
+    values, constant = np.empty((len(x), 1, width)), np.zeros(width)
+    reads = np.repeat(q[-1, :, None], width, axis=1)  # (keys, width): of the state after a row
+    for t in reversed(range(len(x))):
+        if (change := None if t == len(x) - 1 else changes(t)) is not None:
+            constant += (reads * change.offset.reshape(n, width)).sum(0)
+            reads = reads * change.factor.reshape(n, width)
+        values[t, 0] = (reads * k[t, :, None]).sum(0) * step[t] * x[t]
+        reads = reads * np.exp(a * step[t])
+    values[-1, 0] += of["d"] * x[-1]
+    return ValueWeights(np.ones((1, len(x))), values, constant[None])
+
+
 def conv(
     op: Conv, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
@@ -268,7 +293,7 @@ def conv(
 
 
 _KINDS: Mapping[type[StateOp], Callable[..., ValueWeights]] = {
-    DeltaNet: delta_net, Mamba2: mamba2, Conv: conv,
+    DeltaNet: delta_net, Mamba2: mamba2, SelectiveScan: selective_scan, Conv: conv,
 }  # fmt: skip
 
 

@@ -196,8 +196,8 @@ def _family(config: JsonObject, tensors: Iterable[str]) -> Family:
         name = "sedd"
     if name is None or name not in FAMILIES:
         problem = "is missing" if name is None else f"{name!r:.40} is not supported"
-        if name in UNSUPPORTED:
-            problem = f"{name!r}: {UNSUPPORTED[name]}"
+        if reason := UNSUPPORTED.get(name or ""):
+            problem = f"{name!r}: {reason}"
         raise FormatError(f"{config.file}: model_type {problem}; supported: {', '.join(FAMILIES)}")
     variant = VARIANTS[name](config, tensors) if name in VARIANTS else None
     return (variant or FAMILIES[name]).ranking(tensors)

@@ -263,7 +263,7 @@ def divide_by_column_norms(x: Array) -> Array:
 
 def changes_matrices(rewrite: Rewrite) -> bool:
     """Whether a rewrite changes a matrix's numbers, which must then be float32."""
-    return isinstance(rewrite, Multiplied) or rewrite is divide_by_column_norms
+    return isinstance(rewrite, Multiplied) or rewrite in (divide_by_column_norms, minus_exp)
 
 
 def minus_exp(x: Array) -> Array:

@@ -26,7 +26,7 @@ from cutaway.compute.backends.gpu.program import (
     no_view,
 )  # fmt: skip
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
-from cutaway.compute.backends.gpu.states import add_conv, add_delta_net, add_mamba
+from cutaway.compute.backends.gpu.states import add_conv, add_delta_net, add_mamba, add_mamba1
 from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.calls import Call
 
@@ -174,4 +174,5 @@ _ADDERS: dict[type, Callable[[Program, Any], None]] = {
     calls.Elementwise: _elementwise,
     calls.DeltaNetCall: add_delta_net,
     calls.Mamba: add_mamba,
+    calls.Mamba1: add_mamba1,
 }

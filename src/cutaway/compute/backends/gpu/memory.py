@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from cutaway.base import _native
 from cutaway.compute.backends.gpu.device import Device
 from cutaway.compute.backends.layout import DRAFT_STATES
-from cutaway.compute.calls import AttendCall, AttendShape, Call, ConvCall, DeltaNetCall, Mamba
+from cutaway.compute.calls import (
+    AttendCall,
+    AttendShape,
+    Call,
+    ConvCall,
+    DeltaNetCall,
+    Mamba,
+    Mamba1,
+)
 from cutaway.compute.model import Graph
 from cutaway.errors import OutOfMemoryError
 
@@ -315,15 +323,20 @@ def make_memory(
         for call in plan
         if isinstance(call, AttendCall) and call.shape.reads < 0
     ]
-    states = [_state_floats(c) for c in plan if isinstance(c, ConvCall | DeltaNetCall | Mamba)]
+    states = [_state_floats(c) for c in plan if isinstance(c, _StateCall)]
     memory = DeviceMemory(device, layers, states, blocks, slots or blocks + DRAFT_STATES)
     memory.window = max((op.mask.window for op in graph.stores), default=0)
     return memory
 
 
-def _state_floats(call: ConvCall | DeltaNetCall | Mamba) -> int:
+_StateCall = ConvCall | DeltaNetCall | Mamba | Mamba1
+
+
+def _state_floats(call: _StateCall) -> int:
     if isinstance(call, ConvCall):
         return (call.weights.taps - 1) * call.weights.width
+    if isinstance(call, Mamba1):
+        return call.keys * call.columns
     _, heads, keys, values = call.shape[:4]
     return heads * keys * values
 

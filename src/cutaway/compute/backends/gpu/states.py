@@ -4,7 +4,15 @@ Knows where each op's part of a state lies, which follows from the order of the 
 """
 
 from cutaway.compute import calls
-from cutaway.compute.backends.gpu.program import NONE, THREADS, Grid, Numbers, Program, divide_up
+from cutaway.compute.backends.gpu.program import (
+    NONE,
+    THREADS,
+    Grid,
+    Numbers,
+    Program,
+    divide_up,
+    no_view,
+)
 from cutaway.compute.backends.gpu.shaders import Kernel
 from cutaway.compute.calls import View
 
@@ -51,6 +59,23 @@ def add_mamba(program: Program, call: calls.Mamba) -> None:
     _add_scan(program, (vkq, out), call.shape, numbers, is_delta=False)
 
 
+def add_mamba1(program: Program, call: calls.Mamba1) -> None:
+    """Add Mamba 1, whose scan computes the gates of its columns itself."""
+    x, dt, k, q, out = call.views
+    keep, skip = map(program.add_table, call.weights)
+    place, buffer = _next_state(program)
+    numbers = place
+    for name, view in (("x", x), ("a", dt), ("b", k), ("q", q), ("out", out)):
+        numbers = numbers | program.view(name, view)
+    numbers |= {
+        "keep_weight": keep, "step_weight": NONE, "skip_weight": skip, "grouped": 1, "units": 0,
+        "k_heads": 1, "heads": 1, "values": call.columns, "gates": 0,
+    }  # fmt: skip
+    grid = Grid(call.columns // 16, y=1, z="sequences")
+    constants = _constants(call.keys, of_columns=True)
+    program.add(Kernel("scan", constants), numbers, grid, memory=buffer)
+
+
 def _add_scan(
     program: Program,
     views: tuple[View, View],
@@ -64,15 +89,23 @@ def _add_scan(
     k_heads, heads, keys, values = shape
     place, buffer = _next_state(program)
     numbers = numbers | program.view("x", x) | program.view("out", out) | place
-    numbers |= {"k_heads": k_heads, "heads": heads, "values": values}
+    numbers |= no_view("q") | {"k_heads": k_heads, "heads": heads, "values": values}
     numbers["gates"] = program.share_tensor("gates", 2 * heads)
-    constants = (("KEYS", f"{keys}u"), ("DELTA", str(is_delta).lower()))
+    constants = _constants(keys, is_delta=is_delta)
     if is_delta:
         program.add(Kernel("units", constants), numbers, Grid(2 * k_heads), memory=buffer)
     grid = Grid(divide_up(heads, THREADS))
     program.add(Kernel("gates", constants), numbers, grid, memory=buffer)
     grid = Grid(values // 16, y=heads, z="sequences")
     program.add(Kernel("scan", constants), numbers, grid, memory=buffer)
+
+
+def _constants(
+    keys: int, *, is_delta: bool = False, of_columns: bool = False
+) -> tuple[tuple[str, str], ...]:
+    """Return the constants of a scan; of_columns: whether each column has gates of its own."""
+    flags = (("DELTA", is_delta), ("OF_COLUMNS", of_columns))
+    return (("KEYS", f"{keys}u"), *((name, str(flag).lower()) for name, flag in flags))
 
 
 def _next_state(program: Program) -> tuple[Numbers, int]:

@@ -15,8 +15,8 @@ from cutaway.compute.model.config import Architecture
 from cutaway.errors import FormatError
 
 MODULES = (
-    "llama", "gemma", "mixtures", "recurrent", "mamba", "gpt", "bert", "ling", "diffusion",
-    "deberta", "deepseek", "laguna",
+    "llama", "gemma", "mixtures", "recurrent", "mamba", "mamba1", "gpt", "bert", "ling",
+    "diffusion", "deberta", "deepseek", "laguna",
 )  # fmt: skip
 """The modules with rows; a module is imported only if no earlier module has the row looked up."""
 

@@ -42,7 +42,7 @@ class LayerWiring:
     post_norm: adds the norms after attention and after the MLP; None: there are none
     mlp: adds the MLP, or experts
     has_sinks: whether each head has one more score than those of the tokens
-    gate: see ``attention``
+    gate, has_sub_norm: see ``attention``
     is_parallel: whether attention and MLP read the same normed input, so that one norm is enough
     """
 
@@ -53,6 +53,7 @@ class LayerWiring:
     mlp: Mlp = feed_forward
     has_sinks: bool = False
     gate: OutputGate | None = None
+    has_sub_norm: bool = False
     is_parallel: bool = False
 
 
@@ -91,7 +92,10 @@ def llama_layer(
     """Add a layer: (M, hidden) -> (M, hidden)."""
     w, p = wiring, f"blk.{layer}."
     h = w.norm(g, x, f"{p}attn_norm", c.norm_eps)
-    a = attention(g, c, h, layer, rope, norms=w.norms, has_sinks=w.has_sinks, gate=w.gate)
+    a = attention(
+        g, c, h, layer, rope, norms=w.norms, has_sinks=w.has_sinks, gate=w.gate,
+        has_sub_norm=w.has_sub_norm,
+    )  # fmt: skip
     if w.post_norm:
         a = w.post_norm(g, a, f"{p}post_attention_norm", c.norm_eps)
     x = g.add(x, g.scale(a, c.residual_scale))
@@ -123,6 +127,18 @@ def arcee(g: Graph, c: ModelConfig) -> Tensor:
 
 def _relu2_mlp(g: Graph, _: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
     return [plain_mlp(g, h, f"blk.{layer}.", g.relu2)]
+
+
+def bitnet(g: Graph, c: ModelConfig) -> Tensor:
+    """Build BitNet b1.58 (Wang et al. 2025, arXiv 2504.12285): a norm before each last matrix."""
+    act = {"silu": g.silu, "relu2": g.relu2}[c.activation]
+
+    def mlp(g: Graph, c: ModelConfig, h: Tensor, layer: int) -> list[Tensor]:
+        p = f"blk.{layer}."
+        inner = g.mul(act(g.linear(h, f"{p}ffn_gate")), g.linear(h, f"{p}ffn_up"))
+        return [g.linear(g.rms_norm(inner, f"{p}ffn_sub_norm", c.norm_eps), f"{p}ffn_down")]
+
+    return llama(g, c, LayerWiring(mlp=mlp, has_sub_norm=True))
 
 
 def hunyuan(g: Graph, c: ModelConfig) -> Tensor:
@@ -393,6 +409,7 @@ ROWS: Mapping[str, Architecture] = {
     ),
     "granite-swash": Architecture(granite_swash, extend=_read_swash),  # experts in some sizes
     "arcee": replace(_LLAMA, build=arcee),
+    "bitnet": Architecture(bitnet, activations={"silu": "silu", "relu2": "relu2"}),
     "apertus": Architecture(apertus, extend=_read_apertus),
     "olmo2": Architecture(olmo2, defaults=_EVERY_FOURTH | {"rope.freq_base_swa": 0}),  # and 3
     "exaone4": Architecture(exaone4, defaults=_EVERY_FOURTH),

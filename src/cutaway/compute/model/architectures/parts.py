@@ -35,7 +35,8 @@ def embedding(g: Graph, c: ModelConfig, weight: str = "token_embd") -> Tensor:
 def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
     *, norms: str = "", has_sinks: bool = False, gate: OutputGate | None = None,
-    chunked: bool = False, growth: Rope | None = None, bias: Bias = NO_BIAS,
+    has_sub_norm: bool = False, chunked: bool = False, growth: Rope | None = None,
+    bias: Bias = NO_BIAS,
 ) -> Tensor:  # fmt: skip
     """Add attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -45,6 +46,7 @@ def attention(
     has_sinks: whether each head has one more score than those of the tokens: see `Graph.attend`
     gate: multiplies the input of the last matrix by a function of one more product, which has a
           number for each head, or for each number of each head; None: there is no gate
+    has_sub_norm: whether a norm follows, before the last matrix
     chunked: see `Mask`; growth: a rope by which queries grow with their positions
     bias: is added to scores by distance; if it depends on queries and keys, both have one more
           matrix for it in each head
@@ -76,6 +78,8 @@ def attention(
     )  # fmt: skip
     if gate is not None:
         a = gate(g, g.spread(g.linear(h, f"{p}attn_gate"), a.width), a)
+    if has_sub_norm:
+        a = g.rms_norm(a, f"{p}attn_sub_norm", c.norm_eps)
     return g.linear(a, f"{p}attn_output")
 
 

@@ -14,6 +14,7 @@ from cutaway.compute.calls import (
     ConvWeights,
     DeltaNetCall,
     Mamba,
+    Mamba1,
     OpCall,
 )
 from cutaway.compute.model.op import Array, Lowering, Run, Site, Tensor, TokenMixer
@@ -159,6 +160,34 @@ class Mamba2(HeadStates, kind="mamba2"):
         return Mamba((x, dt, at.out), self._shape(), (a, bias, skip))
 
 
+class SelectiveScan(HeadStates, kind="selective_scan"):
+    """Mamba 1 (Gu & Dao 2023, arXiv 2312.00752): one head, whose values have steps of their own.
+
+    A token, whose steps are t = softplus(dt) (values,), multiplies the state S (keys,
+    values) by e^(ssm_a · t), adds k ⊗ (x · t), and gives qᵀS + ssm_d · x.
+    """
+
+    first_value = 0
+
+    def _compute(self, run: Run, x: Array, dt: Array, k: Array, q: Array) -> Array:
+        a, skip = (run.weight(self.weights[role]) for role in ("a", "d"))
+        step, out = np.logaddexp(0, dt, dtype=np.float32), np.empty_like(x)
+        for rows, before in run.states(self.out.name, self.state):
+            state = before  # (1, keys, values)
+            for row in range(rows.start, rows.stop):
+                keep = np.exp(a.T * step[row])
+                state = state * keep + k[row, :, None] * (x[row] * step[row])
+                out[row] = q[row] @ state[0] + skip * x[row]
+                run.keep(self.out.name, row, state)
+        return out
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        x, dt, k, q = at.reads
+        _, _, keys, values = self._shape()
+        a = np.ascontiguousarray(to.vector(self.weights["a"]).T).ravel()
+        return Mamba1((x, dt, k, q, at.out), keys, values, (a, to.vector(self.weights["d"])))
+
+
 def _unit(x: Array) -> Array:
     """Scale each vector to length 1."""
     unit: Array = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
@@ -229,4 +258,25 @@ class StateMethods(Wiring):
         return self._add(
             Mamba2, heads * values, x, dt, weights=weights,
             layer=layer, state=(heads, keys, values), k_heads=k_heads,
+        )  # fmt: skip
+
+    def selective_scan(
+        self, x: Tensor, dt: Tensor, k: Tensor, q: Tensor, prefix: str, *, layer: int
+    ) -> Tensor:
+        """See ``SelectiveScan``: -> (M, n).
+
+        x, dt  (M, n): numbers, and how long each number's step is
+        k, q   (M, keys); the paper calls them B and C
+        """
+        weights = {"a": f"{prefix}ssm_a", "d": f"{prefix}ssm_d"}
+        self._expect(weights["a"], (x.width, k.width))
+        self._expect(weights["d"], (x.width,))
+        if (dt.width, q.width) != (x.width, k.width):
+            raise FormatError(
+                f"{prefix}: {x.width} numbers have {dt.width} steps, and {k.width} keys "
+                f"{q.width} queries"
+            )
+        return self._add(
+            SelectiveScan, x.width, x, dt, k, q, weights=weights,
+            layer=layer, state=(1, k.width, x.width), k_heads=1,
         )  # fmt: skip

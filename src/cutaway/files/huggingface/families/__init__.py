@@ -21,13 +21,15 @@ from cutaway.files.huggingface.families import (
     ling,
     llama,
     mamba,
+    mamba1,
     mixtures,
     recurrent,
 )
 from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
-    llama, mixtures, laguna, deepseek, ling, gemma, gpt, recurrent, mamba, bert, deberta, diffusion,
+    llama, mixtures, laguna, deepseek, ling, gemma, gpt, recurrent, mamba, mamba1, bert, deberta,
+    diffusion,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

@@ -355,6 +355,13 @@ ROWS: Mapping[str, Family] = {
         must_be={"hidden_act": "relu2"},
         layer=ATTENTION | {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
     ),
+    "bitnet": Family(
+        architecture="bitnet", must_be={"hidden_act": ("relu2", "silu")},
+        metadata=lambda config: {"hidden_activation": config.text("hidden_act")},
+        layer=LAYER | {
+            "self_attn.attn_sub_norm": "attn_sub_norm", "mlp.ffn_sub_norm": "ffn_sub_norm",
+        },
+    ),
     "arcee": replace(_LLAMA, architecture="arcee", must_be={"hidden_act": "relu2"}),
     "apertus": Family(
         architecture="apertus", must_be={"hidden_act": "xielu"}, rebuild=_constants,

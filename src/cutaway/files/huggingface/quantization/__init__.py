@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization.bitnet import BitNet
 from cutaway.files.huggingface.quantization.bitsandbytes import BitsAndBytes
 from cutaway.files.huggingface.quantization.compressed_tensors import CompressedTensors
 from cutaway.files.huggingface.quantization.floats import Fp8, Mxfp4
@@ -54,6 +55,7 @@ METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
     "fbgemm_fp8": Fp8.read,
     "modelopt": ModelOpt.read,
     "modelopt_fp4": ModelOpt.read,
+    "bitnet": BitNet.read,
     "bitsandbytes": BitsAndBytes.read,
     "mxfp4": Mxfp4.read,
     "torchao": TorchAo.read,

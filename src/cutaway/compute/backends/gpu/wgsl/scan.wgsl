@@ -35,6 +35,16 @@
         state[i] = fused(floats[k + i], change, state[i]);
         sum = fused(floats[q + i], state[i], sum);
       }
+    } else if (OF_COLUMNS) {
+      let v = floats[x + column];
+      let step_size = softplus(floats[op.a + row * op.a_width + column]);
+      let added = mul(v, step_size);
+      for (var i = 0u; i < KEYS; i++) {
+        let kept_share = exp_nonpositive(mul(vector(op.keep_weight + i * op.values + column), step_size));
+        state[i] = fused(floats[op.b + row * op.b_width + i], added, mul(state[i], kept_share));
+        sum = fused(floats[op.q + row * op.q_width + i], state[i], sum);
+      }
+      sum = fused(vector(op.skip_weight + column), v, sum);
     } else {
       let v = floats[x + head * op.values + column];
       let k = x + op.heads * op.values + k_head * KEYS;
