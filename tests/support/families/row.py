@@ -11,7 +11,7 @@ SIZES = {
     "num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 256,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "tie_word_embeddings": False,
 }  # fmt: skip
-FOUR_HEADS = {"num_attention_heads": 4}  # where heads must be hidden / heads wide
+FOUR_HEADS: dict[str, Any] = {"num_attention_heads": 4}  # where heads are hidden / heads wide
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
