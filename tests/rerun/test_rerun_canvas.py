@@ -224,6 +224,15 @@ def test_what_has_no_price(models, tiny, trace, tmp_path):
         price_of_trace(models["blocks"], canvas)
 
 
+def test_noise_has_no_price_though_the_model_names_a_mask(models, tmp_path):
+    _, trace = traced(models, tmp_path / "t", rule={"rule": "diffusion-gemma", "max_passes": 3})
+    with pytest.raises(InputError, match="a canvas of noise has no parallel loss"):
+        price_of_trace(models["bidirectional"], trace)
+    masked = {"rule": "diffusion-gemma", "max_passes": 3, "start": "mask"}
+    _, trace = traced(models, tmp_path / "m", rule=masked)
+    assert price_of_trace(models["bidirectional"], trace).passes
+
+
 def test_the_command_that_prices_a_trace(models, tmp_path, capsys):
     _, trace = traced(models, tmp_path / "t")
     found = price_of_trace(models["bidirectional"], trace)

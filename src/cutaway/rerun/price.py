@@ -80,10 +80,15 @@ def price(
     passes: those of a ``Completion``, or of a trace
     suffix_ids: tokens after the canvas; progress: called with ("reading", passes done, all passes)
 
-    Raises InputError if there are no passes, or the model has no mask.
+    Raises InputError if there are no passes, the canvas is one of noise, or the model has no mask.
     """
     if not passes:
         raise InputError("there are no passes to price: reveal a canvas, with denoise")
+    if any(cell.read is not None for canvas_pass in passes for cell in canvas_pass.cells):
+        raise InputError(
+            "a canvas of noise has no parallel loss: its cells hold random tokens until they are "
+            "revealed, and the loss is measured with masks"
+        )
     mask = llm.tokenizer.mask_id
     if mask is None:
         raise InputError("this model names no mask token, so it has no canvas to reveal")

@@ -108,6 +108,13 @@ def test_an_encoder_writes_too(tiny, tmp_path_factory):
     assert all(way.bits > 0 for way in done.ways)
 
 
+def test_noise_has_no_price_though_the_model_names_a_mask(canvas):
+    rules = ["diffusion-gemma,max_passes=3", "diffusion-gemma,max_passes=3,start=mask"]
+    noised, masked = compare([canvas], "ab", rules=rules, **HOW).ways
+    assert noised.price is None
+    assert masked.price is not None
+
+
 def test_progress_is_reported_to_the_end(tiny, canvas):
     reports = []
     compare([tiny, canvas], "ab", **HOW, progress=lambda *one: reports.append(one))

@@ -204,10 +204,10 @@ def _write_way(
     started = perf_counter()
     done, suffix_ids = _run(llm, prompt, options, report_tokens)
     ms, passes = 1e3 * (perf_counter() - started), done.passes
-    if options["denoise"]:
+    if rule := options["denoise"]:
         figures = len(passes), sum(run_pass.rows for run_pass in passes)
         bits_lost = None  # a canvas of noise ends with its likeliest tokens: nothing is drawn apart
-        if llm.config.noise is None:
+        if rule.start == "mask":
             bits_lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
         came = [step.pass_index or 0 for step in done.steps]
     else:
