@@ -161,11 +161,16 @@ NOISE_FINGERPRINT = "92fe10cf6e547567"
 NOISE_TEXT = "we ride of incomilily to hersir to the althers and prrnight comp"
 
 
-def test_text_comes_out_of_noise():
-    with LLM("toy-noise", backend="cpu", progress=False) as toy:
-        found = toy.denoise("Mr. Darcy ", max_tokens=64, seed=1)
-        first, last = ([cell.read for cell in found.passes[n].cells] for n in (0, -1))
-        letters = [toy.detokenize(ids) for ids in (first, last)]
+@pytest.fixture(scope="module")
+def toy_of_noise():
+    with LLM("toy-noise", backend="cpu", progress=False) as llm:
+        yield llm
+
+
+def test_text_comes_out_of_noise(toy_of_noise):
+    found = toy_of_noise.denoise("Mr. Darcy ", max_tokens=64, seed=1)
+    first, last = ([cell.read for cell in found.passes[n].cells] for n in (0, -1))
+    letters = [toy_of_noise.detokenize(ids) for ids in (first, last)]
     assert (found.fingerprint, found.text) == (NOISE_FINGERPRINT, NOISE_TEXT)
     spaces, signs = (
         [sum(map(text.count, some)) for text in letters] for some in (" ", ";:?&0123456789")
@@ -174,3 +179,11 @@ def test_text_comes_out_of_noise():
     assert signs[0] > 5 > signs[1]
     assert any(each.masked_again for each in found.passes)
     assert hub.verify("toy-noise").name == "toy-noise.Q8_0.gguf"
+
+
+def test_generate_names_what_a_model_of_noise_does(toy_of_noise):
+    with pytest.raises(InputError, match=r"is a diffusion model .* use cutaway denoise") as refusal:
+        toy_of_noise.generate("Mr. ")
+    assert "fill" not in str(refusal.value)
+    with pytest.raises(InputError, match=r"is a diffusion model .* use cutaway denoise"):
+        toy_of_noise.score("Mr. ", ["Darcy"])

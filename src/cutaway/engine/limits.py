@@ -26,7 +26,8 @@ def shares_blocks(attention: str | int) -> bool:
     )
 
 
-_INSTEAD = "cutaway denoise or cutaway fill (over HTTP: /v1/completions with denoise, or /v1/fill)"
+_MASKED = "cutaway denoise or cutaway fill (over HTTP: /v1/completions with denoise, or /v1/fill)"
+_NOISY = "cutaway denoise (over HTTP: /v1/completions with denoise)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,11 @@ class Limits:
         """Whether a token attends to no later token, so that the model can continue a text."""
         return self.attention == "causal"
 
+    @property
+    def fills_masks(self) -> bool:
+        """Whether the model can predict the masked tokens of a text."""
+        return self.mask_id is not None and self.attention not in ("causal", "canvas")
+
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """The most tokens that a text can have, its prompt included."""
         return min(prompt_tokens + max_tokens, self.context_length)
@@ -96,15 +102,17 @@ class Limits:
                 "this model has no head that predicts tokens: it makes vectors of texts, with embed"
             )
 
-    def check_causal(self, instead: str = _INSTEAD) -> None:
+    def check_causal(self, instead: str | None = None) -> None:
         """Raise InputError where attention is not causal: the model cannot continue a text.
 
         instead: what to use such a model for
         """
         self.check_head()
         if not self.is_causal:
+            kind = "masked" if self.fills_masks else "diffusion"
+            instead = instead or (_MASKED if self.fills_masks else _NOISY)
             raise InputError(
-                f"{self.model} is a masked model and cannot continue a text; use {instead}"
+                f"{self.model} is a {kind} model and cannot continue a text; use {instead}"
             )
 
     def check_bidirectional(self, ids: tuple[int, ...]) -> None:

@@ -51,7 +51,9 @@ class Cutter:
         self.adapter = llm.adapter_hash(adapter)
         self._special = check_bool("special", special)
         self._llm, self._limits = llm, limits_of(llm.model)
-        self._limits.check_causal("fill and pseudo_likelihood")
+        self._limits.check_causal(
+            "fill and pseudo_likelihood" if self._limits.fills_masks else None
+        )
         self.room = llm.room
         self._encode_prompt = lru_cache(16)(self._encode)
 

@@ -309,3 +309,12 @@ def test_the_command_shows_the_ways(capsys, request, fixture):
     path = request.getfixturevalue(fixture)
     assert main(["practice", "ways", "--answers", "-m", str(path)]) == 0
     assert "Latency." in capsys.readouterr().out
+
+
+def test_a_model_of_noise_has_no_ways_and_is_told_which_do():
+    sentence = "topic ways: this model writes from noise, without masks: take a bidirectional one"
+    with (
+        LLM("toy-noise", threads=1, progress=False) as noise,
+        pytest.raises(InputError, match=sentence),
+    ):
+        ways(noise)

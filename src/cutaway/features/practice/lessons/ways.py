@@ -11,6 +11,7 @@ from cutaway.errors import InputError
 from cutaway.features.practice import COUNT, Numbers, Unit
 from cutaway.features.practice.exercises import Exercise, Table, number
 from cutaway.features.practice.start import visible
+from cutaway.requests.base import limits_of
 from cutaway.trace.canvas import came_in
 from cutaway.trace.figures import to_bits
 
@@ -40,15 +41,17 @@ class Ways:
 def ways(llm: "LLM", seed: int | None = None) -> Ways:
     """Make the questions for a causal model, which writes from left to right, or a canvas model.
 
-    InputError if the model attends in blocks.
+    InputError if the model attends in blocks, or writes from noise instead of masks.
     """
     more: dict[str, Any] = {
         "seed": _SEED if seed is None else seed, "max_tokens": _CELLS, "ignore_eos": True,
     }  # fmt: skip
-    if isinstance(llm.config.attention, int):
+    attends_in_blocks = isinstance(llm.config.attention, int)
+    if attends_in_blocks or not (llm.config.is_causal or limits_of(llm.model).fills_masks):
+        problem = "attends in blocks" if attends_in_blocks else "writes from noise, without masks"
         raise InputError(
             "topic",
-            f" {TOPIC}: this model attends in blocks: take a bidirectional one, such as "
+            f" {TOPIC}: this model {problem}: take a bidirectional one with masks, such as "
             "toy-canvas, or a causal one",
         )
     questions = _from_the_left(llm, more) if llm.config.is_causal else _on_canvas(llm, more)
