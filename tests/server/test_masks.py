@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from itertools import chain
+from itertools import chain, groupby
 from threading import Event
+from types import MappingProxyType
 
 import httpx
 import pytest
@@ -11,6 +12,9 @@ import pytest
 from cutaway import LLM
 from cutaway.engine import Pass, Step
 from cutaway.engine.canvas import Rule, most_computed
+from cutaway.files import hub
+from cutaway.files.weights import GGUFFile
+from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.server.job import _is_shown
 from cutaway.server.routes import fill
 from support.served import serve
@@ -206,6 +210,54 @@ def test_a_server_may_reveal_for_clients_that_know_of_no_canvas(tiny_diffusion_p
         assert answer["cutaway"]["params_source"]["denoise"] == "server"
         refused = httpx.post(url, json={**asked, "grammar": "start: /a/"}, timeout=60)
         assert refused.json()["error"]["param"] == "grammar"
+
+
+@pytest.fixture(scope="module")
+def noise():
+    with serve(LLM("toy-noise", threads=1, progress=False)) as served:
+        yield served
+
+
+def test_the_page_s_defaults_of_a_model_of_noise_are_what_runs(noise, served):
+    about = httpx.get(f"{noise.url}/page/about").json()
+    body = {"prompt": "Mr. ", "denoise": True, "max_tokens": 4}
+    answer = httpx.post(f"{noise.url}/v1/completions", json=body, timeout=60).json()
+    ran = answer["cutaway"]["params"]
+    assert ran["denoise"]["start"] == "noise"
+    for name in ("temperature", "top_p"):
+        assert about["defaults"][name] == ran[name] == 1
+    assert about["canvas"]["rule"] == {"rule": "diffusion-gemma", "noise": ran["denoise"]["noise"]}
+    masked = httpx.get(f"{served.url}/page/about").json()
+    assert masked["canvas"]["rule"] == {"rule": "confidence", "noise": "reuse"}
+    assert masked["defaults"]["temperature"] == 0.7
+
+
+def test_the_page_s_defaults_of_a_server_that_names_a_temperature():
+    with serve(LLM("toy-noise", threads=1, progress=False), temperature=0.5) as served:
+        about = httpx.get(f"{served.url}/page/about").json()
+    assert (about["defaults"]["temperature"], about["defaults"]["top_p"]) == (0.5, 1)
+
+
+def test_a_chat_of_noise_streams_block_by_block(tmp_path):
+    path, template = tmp_path / "chats.gguf", "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with GGUFFile(hub.resolve("toy-noise")) as toy:
+        toy.metadata = MappingProxyType({**toy.metadata, "tokenizer.chat_template": template})
+        write_gguf(path, toy)
+    body = {"messages": [{"role": "user", "content": "Mr. "}], "denoise": {"block": 4}}
+    body |= {"max_tokens": 12, "seed": 1, "trace": True}
+    llm = LLM(path, threads=1, progress=False)
+    expected = llm.chat(body["messages"], denoise={"block": 4}, max_tokens=12, seed=1)
+    with serve(llm) as served:
+        url = f"{served.url}/v1/chat/completions"
+        events = events_of(httpx.post(url, json=body | {"stream": True}, timeout=60))
+    choices = [choice for event in events for choice in event["choices"]]
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == expected.text
+    told = [r for choice in choices for r in choice.get("cutaway", {}).get("trace", ())]
+    kinds = [record["kind"] for record in told if record["kind"] in ("pass", "step")]
+    runs = [(kind, len([*run])) for kind, run in groupby(kinds)]
+    assert [kind for kind, _ in runs] == 3 * ["pass", "step"]
+    assert [count for kind, count in runs if kind == "step"] == [4, 4, 4]
+    assert kinds.count("pass") == len(expected.passes)
 
 
 def test_who_asks_hears_what_the_model_sees(served, tiny):

@@ -12,7 +12,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
+from cutaway.engine.canvas import RULES
 from cutaway.methods.reranking import method_of
+from cutaway.requests.base import usual_rule
 from cutaway.requests.recording import page_about
 from cutaway.server.body import StrictRoute
 from cutaway.server.service import Service, models_of, service_of
@@ -87,15 +89,17 @@ async def page(request: Request) -> Response:
 
 @router.get("/page/about")
 async def page_facts(request: Request, model: str | None = None) -> Response:
-    """The model that is served, or one of several, and the defaults of requests."""
+    """The model that is served, or one of several, and the defaults of the page's requests."""
     service, services = service_of(request, model), models_of(request).services
     weights, llm = service.names.model(model).identity.weights, service.llm
-    defaults = llm.parse({}).settings(0)
+    canvas = _canvas(service)
+    page_request = {"denoise": True} if canvas and not canvas["usual"] else {}
+    defaults = llm.parse(page_request).settings(0)
     answer = page_about(
         service.names.resolve(model), weights, service.room, llm.config.attention, defaults
     )
     answer |= {
-        "canvas": _canvas(service),
+        "canvas": canvas,
         "writes": _can_write(service),
         "near": _comparison(service),
         "chat": llm.template is not None,
@@ -107,15 +111,21 @@ async def page_facts(request: Request, model: str | None = None) -> Response:
 
 
 def _canvas(service: Service) -> dict[str, Any] | None:
-    """Return whether a diffusion model writes in blocks, and whether it denoises by default.
+    """Return whether a diffusion model writes in blocks, whether it denoises by default, its rule.
 
-    None for a model that is not a diffusion model.
+    The rule is the model's own, and how it uses luck. None for a model that is not a diffusion
+    model.
     """
     llm, attention = service.llm, service.llm.config.attention
     starts = llm.config.noise is not None or llm.tokenizer.mask_id is not None
     if llm.config.is_causal or not starts or not llm.graph.has_head:
         return None
-    return {"blocks": isinstance(attention, int), "usual": llm.parse({}).denoise is not None}
+    usual = usual_rule(llm.config) or {"rule": "confidence"}
+    return {
+        "blocks": isinstance(attention, int),
+        "usual": llm.parse({}).denoise is not None,
+        "rule": {"rule": usual["rule"], "noise": RULES[usual["rule"]].noise},
+    }
 
 
 def _can_write(service: Service) -> bool:

@@ -11,29 +11,25 @@ import { valueOf } from "./parameters.js";
 
 /** @typedef {Record<string, any> | undefined} Denoise undefined: the default */
 
-/** The defaults; all other settings have those of the rule. */
-const USUAL = { rule: "confidence", noise: "reuse" };
+/** @typedef {Record<string, string>} Usual the model's own rule; all settings that are not in it have those of the rule */
 
 /**
- * @param {() => Denoise} now @param {(denoise: Denoise) => void} put
+ * @param {() => Denoise} now @param {() => Usual} usual @param {(denoise: Denoise) => void} put
  * @returns {Map<string, Field>} by the setting's name
  */
-export function canvasFields(now, put) {
+export function canvasFields(now, usual, put) {
   return new Map(canvasSettings.map((setting) => {
     const { name, choices } = setting;
     const input = choices.length ? el("select", {}, ...choices.map((choice) => el("option", { value: choice }, choice)))
       : el("input", { type: "text", inputmode: "decimal", autocomplete: "off", size: 6, placeholder: "of the rule" });
     const spec = { ...setting, label: labelOf(name) };
-    return [name, textField(spec, input, (text) => put(changeSetting(now(), name, valueOf(text ?? ""))))];
+    return [name, textField(spec, input, (text) => put(changeSetting(now(), usual(), name, valueOf(text ?? ""))))];
   }));
 }
 
-/** @param {string} name @returns {any} the default that a field shows */
-export const usual = (name) => USUAL[/** @type {keyof typeof USUAL} */ (name)] ?? "";
-
-/** @param {Denoise} denoise @param {string} name @param {any} value @returns {Denoise} */
-function changeSetting(denoise, name, value) {
+/** @param {Denoise} denoise @param {Usual} usual @param {string} name @param {any} value @returns {Denoise} */
+function changeSetting(denoise, usual, name, value) {
   const all = Object.entries({ ...denoise, [name]: value });
-  const overrides = all.filter(([key, setting]) => setting !== undefined && setting !== usual(key));
+  const overrides = all.filter(([key, setting]) => setting !== undefined && setting !== (usual[key] ?? ""));
   return overrides.length ? Object.fromEntries(overrides) : undefined;
 }

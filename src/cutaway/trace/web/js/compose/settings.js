@@ -9,7 +9,7 @@
 import "./in-force.js";
 import "./price.js";
 import { el, replace } from "../parts/dom.js";
-import { canvasFields, usual as usualCanvas } from "./canvas-fields.js";
+import { canvasFields } from "./canvas-fields.js";
 import { dialField, textField } from "./field.js";
 import {
   COMPUTING, FIELDS, FORM, LENGTH, ORDER, REPETITION, SAMPLING, changeSettings, describeSettings, jsonError, styleOf, valueOf,
@@ -38,7 +38,7 @@ class SettingsPanel extends View {
   other = el("p", { class: "said-of", role: "alert" });
   /** @type {Map<string, Field>} */
   fields = new Map();
-  canvas = canvasFields(() => this.store.state.settings["denoise"], (denoise) => this.put({ denoise }));
+  canvas = canvasFields(() => this.store.state.settings["denoise"], () => this.store.state.about?.canvas?.rule ?? {}, (denoise) => this.put({ denoise }));
   canvasCount = el("span", { class: "faint" });
   canvasGroup = el("details", {}, el("summary", {}, "Canvas", this.canvasCount),
     ...[...this.canvas.values()].map(({ element }) => element));
@@ -116,7 +116,7 @@ class SettingsPanel extends View {
     const denoise = settings["denoise"] ?? {};
     this.canvasGroup.hidden = !about?.canvas;
     for (const [name, field] of this.canvas) {
-      field.show(denoise[name], usualCanvas(name));
+      field.show(denoise[name], about?.canvas?.rule[name] ?? "");
       field.element.hidden = name === "block" && about?.canvas?.blocks === true;
     }
     const changes = Object.keys(denoise).length;
