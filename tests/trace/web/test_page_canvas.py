@@ -56,7 +56,7 @@ def expected(passes, at):
 
 def test_a_diffusion_models_page_opens_on_its_canvas(open_page, server):
     page = open_page(server.url)
-    page.tab.get_by_text("fills a row of masked cells").wait_for()
+    page.tab.get_by_text("fills a row of cells").wait_for()
     page.settle()
     assert page.tab.get_by_role("tab", name="Canvas").get_attribute("aria-selected") == "true"
     assert not page.tab.locator("river-view").is_visible()
@@ -235,3 +235,36 @@ def test_the_first_click_works_with_a_model_that_only_fills_a_canvas(open_page, 
     page.settle()
     page.tab.get_by_role("tab", name="Completion", selected=True).wait_for()
     assert not any("/v1/inside" in url for url in page.requests)
+
+
+@pytest.fixture(scope="module")
+def toy_noise():
+    with serve(LLM("toy-noise", threads=1, progress=False)) as served:
+        yield served
+
+
+def test_a_model_of_noise_runs_with_what_its_fields_show(open_page, toy_noise):
+    page = open_page(toy_noise.url)
+    page.tab.get_by_role("button", name="Mr. Darcy").wait_for()
+    page.tab.locator("details", has_text="Canvas").locator("summary").first.click()
+    assert page.tab.get_by_label("rule", exact=True).input_value() == "diffusion-gemma"
+    assert page.tab.get_by_role("button", name="pure", pressed=True).count() == 1
+    page.tab.get_by_role("button", name="balanced").click()
+    page.tab.get_by_label("noise", exact=True).select_option("reuse")
+    page.tab.get_by_label("Text to continue").fill("Mr. Darcy ")
+    page.tab.get_by_label("max_tokens", exact=True).last.fill(str(CELLS))
+    with page.tab.expect_request("**/v1/completions") as sent:
+        page.tab.get_by_role("button", name="Write", exact=True).click()
+    body = sent.value.post_data_json
+    assert (body["temperature"], body["top_p"]) == (0.7, 0.9)
+    assert body["denoise"] == {"noise": "reuse"}
+    page.wait_for_runs()
+
+
+def test_the_canvas_of_a_model_of_noise_speaks_of_no_mask(open_page, toy_noise):
+    page = open_page(toy_noise.url)
+    page.write("Mr. Darcy ", max_tokens=CELLS, denoise=True, seed=3)
+    page.settle()
+    words = page.tab.locator("canvas-panel").inner_text().replace("remask", "")  # a setting's name
+    assert "kept from this pass on" in words
+    assert "mask" not in words

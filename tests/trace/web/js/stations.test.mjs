@@ -63,3 +63,12 @@ test("every figure of a step has a gloss", () => {
   }
   assert.throws(() => gloss("a name that no table has"));
 });
+
+test("a canvas's cells hold a mask, or noise", () => {
+  for (const [file, empty, word] of [["canvas.jsonl", "a mask", "masked"], ["noise.jsonl", "noise, a random one", "noise"]]) {
+    const canvas = opened(file);
+    const { caption, figures } = at(stations(canvas, null, null, canvas.passes[0]), "tokens");
+    assert.match(caption, new RegExp(`hold ${empty}\\.`));
+    assert.match(figures[1], new RegExp(`^\\d+ ${word}$`));
+  }
+});

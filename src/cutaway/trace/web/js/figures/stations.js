@@ -53,11 +53,15 @@ const context = (trace, last, view) => ({
 });
 
 /** @param {Trace} trace @param {Pass | undefined} pass @returns {Station} the canvas before the token is revealed */
-const cells = (trace, pass) => ({
-  id: "tokens", name: "canvas", panel: "canvas", caption: "A row of cells; those without a token hold a mask.",
-  figures: [`${thousands(trace.places)} cells`,
-    ...figuresIf(pass, `${thousands(pass?.cells.filter(({ was }) => was === null).length ?? 0)} masked`)],
-});
+const cells = (trace, pass) => {
+  const isNoise = trace.head.decoder?.rule["start"] === "noise";
+  return {
+    id: "tokens", name: "canvas", panel: "canvas",
+    caption: `A row of cells; those without a token hold ${isNoise ? "noise, a random one" : "a mask"}.`,
+    figures: [`${thousands(trace.places)} cells`,
+      ...figuresIf(pass, `${thousands(pass?.cells.filter(({ was }) => was === null).length ?? 0)} ${isNoise ? "noise" : "masked"}`)],
+  };
+};
 
 /** @param {Trace} trace @param {number | null} id @returns {Station} */
 function embedding({ head }, id) {

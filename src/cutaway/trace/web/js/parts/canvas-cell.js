@@ -40,7 +40,8 @@ function sentenceOf(trace, canvas, cell, history) {
   const place = came?.place ? `, ${ordinal(came.place)} of ${came.of} in the order` : "";
   const next = canvas.next(since);
   const missed = next ? ` The next would have been cell ${countFrom1(next.position - canvas.first)}.` : "";
-  return `${visible(trace.nameOf(token))} was revealed in pass ${countFrom1(since)}${place}, `
+  const event = canvas.isNoise ? "was kept from pass" : "was revealed in pass";
+  return `${visible(trace.nameOf(token))} ${event} ${countFrom1(since)}${canvas.isNoise ? " on" : ""}${place}, `
     + `with ${percent(probability(came?.seen?.logprob ?? 0))}.${missed}`;
 }
 

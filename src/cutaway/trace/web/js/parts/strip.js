@@ -23,7 +23,7 @@ import { View } from "./view.js";
 const NOTHING_YET = "Write something, or open a trace. Each token appears here as it is generated, with the candidates for "
   + "its place: how likely each was, which setting removed it, and which won the draw.";
 
-const NO_CANVAS_YET = "Write a beginning, or click one: the model fills a row of masked cells after it, in any order. Each cell appears here "
+const NO_CANVAS_YET = "Write a beginning, or click one: the model fills a row of cells after it, in any order. Each cell appears here "
   + "as it is revealed.";
 
 const MOST_TINTED = 20_000; // tokens of a prompt: an element for each of more holds the page up
