@@ -82,6 +82,8 @@ def _weights(card: ModelInfo) -> Iterator[tuple[str, str]]:
 def _memory(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "memory", f"{megabytes(card.memory(context))} for {context:,} tokens of text"
     yield "", f"{megabytes(card.weight_bytes)} of weights"
+    if card.canvas_bytes:
+        yield "", f"{megabytes(card.canvas_bytes)} of them are the embedding's transpose"
     if card.left_bytes:
         yield "", f"{megabytes(card.left_bytes)} more are embeddings that stay in the file"
     states = card.kv.state_bytes(context)

@@ -12,7 +12,12 @@ import torch
 
 from cutaway import LLM, InputError
 from cutaway.compute.backends import KV_BLOCK, Batch
+from cutaway.compute.loading.info import ModelInfo
+from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import open_model
+from cutaway.compute.loading.setup import Setup
+from cutaway.features.inside.look import inside
+from cutaway.features.page.folder import write_page_folder
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.rerun import replay
 from cutaway.trace import Trace
@@ -176,3 +181,26 @@ def test_it_is_asked_for_canvases(model):
         llm.generate(PROMPT)
     with pytest.raises(InputError, match="suffix"):
         llm.denoise(PROMPT, suffix="a", max_tokens=4)
+
+
+def test_its_memory_has_the_embedding_twice(model):
+    """It is read the other way round, too, to blend what the last pass predicted."""
+    folder, _ = model
+    card, opened = ModelInfo.read(folder), LLM(folder, progress=False).model
+    tensors = opened.parts.nbytes
+    embedding = 4 * card.vocab_size * opened.config.hidden
+    assert card.canvas_bytes == embedding
+    assert card.weight_bytes == tensors + embedding
+    reference = LoadedModel.open(folder, Setup(backend="reference"), weights=False)
+    assert reference._weight_bytes == 4 * opened.parts.parameters + embedding
+
+
+def test_what_looks_inside_or_leaves_the_server_refuses_in_a_sentence(model, tmp_path):
+    folder, path = model[0], tmp_path / "page"
+    with LLM(folder, progress=False) as llm:
+        llm.denoise(PROMPT, max_tokens=4, trace=tmp_path / "t", **RUN)
+        with pytest.raises(InputError, match="this trace is of a canvas"):
+            inside(llm, Trace.read(tmp_path / "t"), 1)
+        with pytest.raises(InputError, match="does not write from left to right"):
+            write_page_folder(llm.model, path, context=64, cores=tmp_path)
+    assert not path.exists()

@@ -12,7 +12,7 @@ from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.compute.model import Graph, ModelConfig, has_draft_head
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import expert_shares
-from cutaway.files.weights import TensorInfo
+from cutaway.files.weights import ModelFile, TensorInfo
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
 from cutaway.text.tokenizers.vocabulary import BEGIN_ORIGIN
@@ -47,6 +47,7 @@ class ModelInfo:
     active_bytes  how many bytes of weights in the file a step with one row reads
     formats     the formats by name, the one with the most bytes first
     left_bytes  bytes of tensors that are not loaded: their rows are read from the file
+    canvas_bytes  bytes of the transpose of the embedding, which self-conditioning reads
     kv_bytes    bytes of one token's keys and values
     kv          how keys and values are stored
     template    the text of the chat template; None if the model cannot chat
@@ -70,6 +71,7 @@ class ModelInfo:
     active_bytes: int
     formats: Mapping[str, Stored]
     left_bytes: int
+    canvas_bytes: int
     kv_bytes: int
     kv: backends.KVLayout
     template: str | None
@@ -106,6 +108,7 @@ class ModelInfo:
                 active_bytes=read_bytes(parts.graph, file.tensors),
                 formats=group_by_format(file.tensors.values()),
                 left_bytes=backends.stored_bytes(parts.graph, file.tensors),
+                canvas_bytes=_canvas_bytes(config, file),
                 kv_bytes=layout.bytes_per_token,
                 kv=layout,
                 template=template,
@@ -127,11 +130,20 @@ class ModelInfo:
     @property
     def weight_bytes(self) -> int:
         """Return the bytes of all tensors that are loaded; packing them adds nothing."""
-        return sum(stored.bytes for stored in self.formats.values()) - self.left_bytes
+        in_file = sum(stored.bytes for stored in self.formats.values())
+        return in_file - self.left_bytes + self.canvas_bytes
 
     def memory(self, context: int) -> int:
         """Return the bytes of weights, keys and values for a text of this many tokens."""
         return self.weight_bytes + self.kv.bytes_stored(context)
+
+
+def _canvas_bytes(config: ModelConfig, file: ModelFile) -> int:
+    if config.attention != "canvas":
+        return 0
+    from cutaway.compute.loading.canvas import transpose_embedding  # few models have it
+
+    return sum(info.nbytes for info in transpose_embedding(file).tensors.values())
 
 
 def _unread(metadata: Mapping[str, Any], config: ModelConfig) -> tuple[str, ...]:

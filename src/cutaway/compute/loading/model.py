@@ -107,6 +107,10 @@ class LoadedModel:
             self.context, kv_tokens = self._setup.tokens(config.context_length)
             self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
             self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
+            if config.attention == "canvas":
+                from cutaway.compute.loading.canvas import canvas_bytes
+
+                self._weight_bytes += canvas_bytes(config, file, self._setup.backend)
             self._adapters.read(self._setup, self.path, graph, config)
             if adapter := self._adapters.common:
                 self.name += f"+{adapter.name}"
@@ -163,18 +167,13 @@ class LoadedModel:
         """Return what computes the canvas of a model with self-conditioning; None for others."""
         if config.attention != "canvas":
             return None
-        from cutaway.compute.backends.canvas import CanvasBackends
-        from cutaway.compute.model.canvases import TRANSPOSED, build_canvas
-        from cutaway.files.weights.transposed import TransposedFile
+        from cutaway.compute.loading.canvas import load_canvas
 
         if self._adapters.common or self._adapters.names:
             raise InputError(
                 "lora", ": this model denoises a canvas without adapters: leave it out"
             )
-        graphs = build_canvas({name: info.shape for name, info in file.tensors.items()}, config)
-        transposed = TransposedFile(file, "token_embd.weight", f"{TRANSPOSED}.weight")
-        rows = backend.with_adapter(graphs.rows, file)
-        return CanvasBackends(rows, backend.with_graph(graphs.blend, transposed))
+        return load_canvas(config, backend, file)
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """Return the model with this adapter, with a name and an identity of its own; "": itself.
