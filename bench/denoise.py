@@ -52,6 +52,10 @@ class Run(NamedTuple):
 
 
 LOOP = Way("the loop", "causal")
+NOISE = {
+    "rule": "diffusion-gemma", "steps": None, "max_passes": 8,
+    "stability_threshold": None, "confidence_threshold": None,  # all passes run
+}  # fmt: skip
 WAYS = (
     Way("canvas, one cell a pass", "bidirectional", 1, {}),
     Way("canvas, 2 cells a pass", "bidirectional", 2, {}),
@@ -62,6 +66,7 @@ WAYS = (
         {"block": 8, "cache": "prefix"}),
     Way("blocks of 8, 4 cells a pass, cache dual (approximate)", "bidirectional", 4,
         {"block": 8, "cache": "dual"}),
+    Way("canvas of noise, 8 passes", "bidirectional", 1, NOISE),
     Way("sees blocks of 4, one cell a pass", "4", 1, {}),
     Way("sees blocks of 4, 2 cells a pass", "4", 2, {}),
     Way("sees blocks of 4, 4 cells a pass", "4", 4, {}),

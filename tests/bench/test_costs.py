@@ -131,6 +131,8 @@ def test_denoise_writes_the_table(tiny_path, tmp_path, capsys):
     assert [(row["passes"], row["rows"]) for row in (one, two, four)] == [
         (16, 16 * 24), (8, 8 * 24), (4, 4 * 24),
     ]  # fmt: skip
+    [noise] = [row for row in found if row["way"] == "canvas of noise, 8 passes"]
+    assert (noise["passes"], noise["rows"]) == (8, 8 * 24)
     assert all(row["ms_a_pass"] > 0 and row["tokens_per_s"] > 0 for row in found)
 
 
