@@ -83,7 +83,7 @@ template <> AttendShape read(Source& s) {
 template <> Relative read(Source& s) { return fields<Relative, View, View, int, std::vector<int32_t>>(s); }
 template <> ConvWeights read(Source& s) { return fields<ConvWeights, Floats, Floats, int, int>(s); }
 template <> DeltaNet::Views read(Source& s) { return fields<DeltaNet::Views, View, View, View, View>(s); }
-template <> DeltaShape read(Source& s) { return fields<DeltaShape, int, int, int, int, bool>(s); }
+template <> DeltaShape read(Source& s) { return fields<DeltaShape, int, int, int, int, bool, float>(s); }
 template <> Mamba::Views read(Source& s) { return fields<Mamba::Views, View, View, View>(s); }
 template <> Mamba::Shape read(Source& s) { return fields<Mamba::Shape, int, int, int, int>(s); }
 template <> Mamba::Weights read(Source& s) { return fields<Mamba::Weights, Floats, Floats, Floats>(s); }
@@ -127,11 +127,12 @@ constexpr Call kCalls[] = {
     call<&Plan::set_input, View>("SetInput"),
     call<&Plan::set_output, View>("SetOutput"),
     op<Embed, Plan&, Packed, View, Embed::By>("EmbedRows"),
-    op<EmbedStored, Plan&, StoredTable, int, View>("EmbedStored"),
+    op<EmbedStored, StoredTable, int, View>("EmbedStored"),
     op<Gather, View, View, int>("Gather"),
     op<Join, Rows, Join::Part, Join::Part, int, View>("Join"),
     op<Reorder, Rows, View, std::vector<int32_t>, View>("Reorder"),
     op<Normalise, Rows, View, int, Norm, Places>("Normalise"),
+    op<Magnitude, Rows, View, int, bool, View>("Magnitude"),
     op<Rotate, Plan&, View, View, int, int, Rotation>("Rotate"),
     op<Elementwise, Rows, Map, View, View, float, int, View, bool>("Elementwise"),
     op<Linear, Rows, Places, Linear::Finish, std::vector<Linear::Part>>("Linear"),

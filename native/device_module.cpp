@@ -70,14 +70,14 @@ Numbers angles_at(Angles& angles, Positions positions) {
   });
 }
 
-Numbers stored_rows(const StoredTable& table, Positions rows, int cols) {
+Numbers stored_rows(const StoredTable& table, Positions tokens, int cols) {
   const size_t row_bytes = source_bytes(table.format, 1, cols);
-  for (size_t i = 0; i < rows.size(); i++)
-    if (rows(i) < 0 || (size_t)rows(i) >= table.bytes / row_bytes) throw std::invalid_argument("the table has no such row");
-  std::vector<uint8_t> bytes(rows.size() * row_bytes);
-  table.read({rows.data(), rows.size()}, row_bytes, bytes.data());
-  return new_array((int)rows.size(), cols, [&](float* out) {
-    for (size_t i = 0; i < rows.size(); i++) decode_stored_row(table.format, &bytes[i * row_bytes], cols, out + i * cols);
+  for (size_t i = 0; i < tokens.size(); i++)
+    if (tokens(i) < 0) throw std::invalid_argument("a token is below 0");
+  std::vector<uint8_t> bytes(tokens.size() * row_bytes);
+  table.look_up({tokens.data(), tokens.size()}, row_bytes, bytes.data());
+  return new_array((int)tokens.size(), cols, [&](float* out) {
+    for (size_t i = 0; i < tokens.size(); i++) decode_stored_row(table.format, &bytes[i * row_bytes], cols, out + i * cols);
   });
 }
 
@@ -94,7 +94,7 @@ void bind_device(nb::module_& m) {
   m.def("fill_panels", &fill_panels, "matrix"_a, "at"_a, "panels"_a, "Panels of a reserved matrix, from byte `at` on.");
   m.def("decode_panels", &decode_panels, "format"_a, "panels"_a, "first"_a, "last"_a, "cols"_a, "factor"_a = 1.0f,
         "Rows of a matrix as floats, exactly: (last - first, cols).");
-  m.def("stored_rows", &stored_rows, "table"_a, "rows"_a, "cols"_a, "Rows of a stored table as floats: (rows, cols).");
+  m.def("stored_rows", &stored_rows, "table"_a, "tokens"_a, "cols"_a, "Tokens' rows of a stored table as floats: (tokens, cols).");
   nb::list expressions;
   for (const auto& map : kMaps) expressions.append(map.expression);
   m.attr("ELEMENTWISE_EXPRESSIONS") = nb::tuple(expressions);

@@ -33,8 +33,9 @@ constexpr Kernels make() {
   Kernels k{};
   k.name = CUTAWAY_TIER_NAME, k.tiles_from = kUnpacksAll ? 16 : 32;
   fill<(Format)0>(k);
-  k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm, k.map = map, k.conv = conv;
-  k.unit = unit, k.keep_and_learn = keep_and_learn, k.delta = delta;
+  k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm;
+  k.root_mean_square = root_mean_square, k.map = map, k.conv = conv;
+  k.unit = unit, k.keep = keep, k.learn = learn, k.delta = delta;
   k.keep_and_step = keep_and_step, k.mamba = mamba, k.mamba1 = mamba1;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;

@@ -64,8 +64,9 @@ struct AttendChunk {
 // One token of one head of a gated delta net.
 struct DeltaToken {
   const float *q, *k;  // (keys)
-  float keep, learn;   // what the state is multiplied by, and the change
-  int keys;
+  const float* keep;   // what the state is multiplied by: key i's row by keep[i * keep_step]
+  float learn;         // what the change is multiplied by
+  int keys, keep_step;
   size_t stride;       // floats from one key's values in the state to the next's
 };
 
@@ -120,13 +121,15 @@ struct Kernels {
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
+  float (*root_mean_square)(const float* x, bool is_centred, int n);  // of x, or of x less its mean
   // out may be a or b; b is null where the kind is unary.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
   // Each of n numbers summed over its taps, oldest first: rows[t][i] · weight[t · stride + i], from bias[i] on, or from 0
   // where bias is null.
   void (*conv)(const float* const* rows, const float* weight, size_t stride, const float* bias, int taps, int n, float* out);
   void (*unit)(const float* x, float factor, int n, float* out);
-  void (*keep_and_learn)(const float* x, const float* dt, const float* a, const float* b, int n, float* keep, float* learn);
+  void (*keep)(const float* x, const float* dt, const float* a, int n, float* out);
+  void (*learn)(const float* b, float factor, int n, float* out);
   // state: of these columns, a multiple of 16, (keys, stride); v and out: (columns)
   void (*delta)(const DeltaToken& token, float* state, int columns, const float* v, float* out);
   void (*keep_and_step)(const float* x, const float* dt, const float* a, int n, float* keep, float* step);

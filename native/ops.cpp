@@ -28,14 +28,21 @@ void Embed::run(Step& step, int thread) {
     table_.decode_row(by ? by[i] : 0, step.row_at(out_, i));
 }
 
-EmbedStored::EmbedStored(const Plan& plan, StoredTable table, int cols, View out)
+void StoredTable::look_up(std::span<const int32_t> tokens, size_t row_bytes, uint8_t* out) const {
+  std::vector<int32_t> rows(tokens.begin(), tokens.end());
+  for (int32_t& row : rows)
+    if ((size_t)row >= bytes / row_bytes) row = 0;
+  read(rows, row_bytes, out);
+}
+
+EmbedStored::EmbedStored(StoredTable table, int cols, View out)
     : table_(std::move(table)), cols_(cols), out_(out), row_bytes_(source_bytes(table_.format, 1, cols)) {
-  if (table_.bytes / row_bytes_ < (size_t)plan.vocab()) throw std::invalid_argument("fewer rows than tokens");
+  if (table_.bytes < row_bytes_) throw std::invalid_argument("a table without rows");
 }
 
 void EmbedStored::prepare(Step& step) {  // before the threads start, since it may throw
   if (rows_.size() < step.batch.rows * row_bytes_) rows_.resize(step.batch.rows * row_bytes_);
-  table_.read({step.batch.tokens, (size_t)step.batch.rows}, row_bytes_, rows_.data());
+  table_.look_up({step.batch.tokens, (size_t)step.batch.rows}, row_bytes_, rows_.data());
 }
 
 void EmbedStored::run(Step& step, int thread) {
@@ -128,6 +135,13 @@ void Normalise::run(Step& step, int thread) {
       if (t != thread)
         copy(step.act(out_.act, i, thread, rows), width_ / kQuant, step.act(out_.act, i, t, rows));
   }
+}
+
+void Magnitude::run(Step& step, int thread) {
+  const auto& [of, in, width, is_centred, out] = args_;
+  const int rows = count(step, of);
+  for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++)
+    *step.row_at(out, i) = step.k.root_mean_square(step.row_at(in, i), is_centred, width);
 }
 
 // Few rows: deal parts of them, so that the threads share a row of logits.

@@ -43,12 +43,15 @@ struct StoredTable {
   Format format;
   size_t bytes;
   std::function<void(std::span<const int32_t> rows, size_t row_bytes, uint8_t* out)> read;
+
+  // Each token's row; a token beyond the last row has the first.
+  void look_up(std::span<const int32_t> tokens, size_t row_bytes, uint8_t* out) const;
 };
 
 // The same by token, of a table whose rows are read when they are wanted; after Embed, which knows how many tokens there are.
 class EmbedStored : public Op {
  public:
-  EmbedStored(const Plan& plan, StoredTable table, int cols, View out);
+  EmbedStored(StoredTable table, int cols, View out);
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
 
@@ -122,6 +125,17 @@ class Normalise : public Op {
   int width_;
   Norm norm_;
   Places out_;
+};
+
+// One number of each row: the root of the mean of its squares, or of the squares of what its numbers differ from their mean.
+class Magnitude : public Op {
+ public:
+  struct Args { Rows rows; View in; int width; bool is_centred; View out; };
+  explicit Magnitude(Args args) : args_(args) {}
+  void run(Step& step, int thread) override;
+
+ private:
+  const Args args_;
 };
 
 // A rotated copy: what Attend does in place, for a plan in which both can be read.
@@ -336,6 +350,7 @@ struct DeltaShape {
   int k_heads, heads;  // of queries and keys; of values
   int keys, values;    // numbers of each
   bool grouped;        // neighbours among the value heads share a key head; else it is value head mod k_heads
+  float learn_factor;  // of what a token changes: 1 or 2
 };
 
 // A gated delta net (Yang et al. 2024, arXiv 2412.06464).
@@ -352,8 +367,8 @@ class DeltaNet : public HeadStates {
 
   const Views at_;
   const DeltaShape shape_;
-  const std::vector<float> a_, dt_;
-  std::vector<float> units_, keep_, learn_;  // by row: queries and keys of length 1; of each head
+  const std::vector<float> a_, dt_;  // of each head, or of each key of a head
+  std::vector<float> units_, keep_, learn_;  // by row: queries and keys of length 1; as a_; of each head
 };
 
 // The heads of Mamba 2 (Dao & Gu 2024, arXiv 2405.21060); neighbours among them share a key and a query.

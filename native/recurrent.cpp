@@ -97,15 +97,17 @@ void HeadStates::compute(Step& step, const Step::Segment& segment, const Columns
 
 DeltaNet::DeltaNet(Plan& plan, Views at, DeltaShape shape, std::vector<float> a, std::vector<float> dt)
     : HeadStates(plan, shape.heads, shape.keys, shape.values), at_(at), shape_(shape), a_(std::move(a)), dt_(std::move(dt)) {
-  if (shape.k_heads <= 0 || shape.heads % shape.k_heads || (int)a_.size() != shape.heads || dt_.size() != a_.size())
+  const size_t heads = (size_t)shape.heads;
+  if (shape.k_heads <= 0 || shape.heads % shape.k_heads || dt_.size() != a_.size() ||
+      (a_.size() != heads && a_.size() != heads * shape.keys))
     throw std::invalid_argument("a delta net: these heads are not supported");
 }
 
 void DeltaNet::prepare(Step& step) {
   HeadStates::prepare(step);
   units_.resize((size_t)step.batch.rows * 2 * shape_.k_heads * keys_);
-  keep_.resize((size_t)step.batch.rows * heads_);
-  learn_.resize(keep_.size());
+  keep_.resize((size_t)step.batch.rows * a_.size());
+  learn_.resize((size_t)step.batch.rows * heads_);
 }
 
 // A query and a key of length 1, the query divided by the root of how many numbers it has.
@@ -120,9 +122,10 @@ void DeltaNet::make_units(Step& step, int row, int k_head) {
 void DeltaNet::begin(Step& step, int thread) {
   const int threads = step.pool.size(), k_heads = shape_.k_heads;
   for (int i = thread; i < step.batch.rows * k_heads; i += threads) make_units(step, i / k_heads, i % k_heads);
-  for (int row = thread; row < step.batch.rows; row += threads)
-    step.k.keep_and_learn(step.row_at(at_.a, row), dt_.data(), a_.data(), step.row_at(at_.b, row), heads_,
-                          keep_.data() + (size_t)row * heads_, learn_.data() + (size_t)row * heads_);
+  for (int row = thread; row < step.batch.rows; row += threads) {
+    step.k.keep(step.row_at(at_.a, row), dt_.data(), a_.data(), (int)a_.size(), keep_.data() + (size_t)row * a_.size());
+    step.k.learn(step.row_at(at_.b, row), shape_.learn_factor, heads_, learn_.data() + (size_t)row * heads_);
+  }
 }
 
 void DeltaNet::change(Step& step, int row, const Columns& columns, float* state) {
@@ -130,8 +133,8 @@ void DeltaNet::change(Step& step, int row, const Columns& columns, float* state)
   const int all = shape_.k_heads * keys_;
   const int k_head = shape_.grouped ? head / (heads_ / shape_.k_heads) : head % shape_.k_heads;
   const float* unit = units_.data() + (size_t)row * 2 * all + k_head * keys_;
-  const size_t gate = (size_t)row * heads_ + head;
-  const DeltaToken token{unit, unit + all, keep_[gate], learn_[gate], keys_, kColumns};
+  const size_t gate = (size_t)row * heads_ + head, keeps = a_.size() / heads_;
+  const DeltaToken token{unit, unit + all, keep_.data() + gate * keeps, learn_[gate], keys_, keeps > 1, kColumns};
   const int at = head * values_ + first;
   step.k.delta(token, state, count, step.row_at(at_.qkv, row) + 2 * all + at, step.row_at(at_.out, row) + at);
 }

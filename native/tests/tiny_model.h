@@ -164,7 +164,7 @@ struct TinyModel {
     plan->add(std::make_unique<Elementwise>(Elementwise::Args{Rows::kAll, Map::silu, out, {-1, 0}, 0, mixed, out}));
     if (is_delta)
       plan->add(std::make_unique<DeltaNet>(*plan, DeltaNet::Views{out, gates, {gates.buffer, gates.column + heads}, y},
-                                           DeltaShape{k_heads, heads, keys, n / heads, true}, of_heads, of_heads));
+                                           DeltaShape{k_heads, heads, keys, n / heads, true, 1}, of_heads, of_heads));
     else
       plan->add(std::make_unique<Mamba>(*plan, Mamba::Views{out, gates, y}, Mamba::Shape{k_heads, heads, keys, n / heads},
                                         Mamba::Weights{of_heads, of_heads, of_heads}));

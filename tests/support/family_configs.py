@@ -42,8 +42,8 @@ _LIKE = {
     "gemma4_unified_text": "gemma4_text", "a2d-llama": "llama",
 }  # fmt: skip
 _WHOLE = {
-    "gemma3": "gemma3_text", "gemma4": "gemma4_text", "gemma4_unified": "gemma4_text",
-    "embedding_gemma2": "embedding_gemma2_text",
+    "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_text", "embedding_gemma2": "embedding_gemma2_text",
     "llama4": "llama4_text", "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
 }  # fmt: skip
 _NOMIC = {

@@ -117,7 +117,7 @@ def shake(model: Any, rng: np.random.Generator) -> None:
 def _adds_one(model: Any) -> bool:
     """Return whether the model adds 1 to its norms' weights, as Gemma and Nemotron do."""
     name = str(model.config.model_type)
-    if name == "nemotron_h" or name.startswith("gemma4"):
+    if name == "nemotron_h" or name.startswith(("gemma4", "gemma3n")):
         return False
     return name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next", "muse_glimmer"))
 

@@ -284,6 +284,16 @@ class ExpertsCall(NamedTuple):
     experts: Sequence[Expert]
 
 
+class MagnitudeCall(NamedTuple):
+    """One number of each row: the root of the mean of its squares; is_centred: less its mean."""
+
+    late: bool
+    x: View
+    width: int
+    is_centred: bool
+    out: View
+
+
 class ConvCall(NamedTuple):
     """A causal convolution: each number becomes its weighted sum over the last tokens."""
 
@@ -293,10 +303,14 @@ class ConvCall(NamedTuple):
 
 
 class DeltaNetCall(NamedTuple):
-    """A gated delta net; views: qkv, a, b, out; shape: k_heads, heads, keys, values, grouped."""
+    """A gated delta net; views: qkv, a, b, out.
+
+    shape: k_heads, heads, keys, values, grouped, learn_factor
+    a and dt: for each head, or for each of its keys
+    """
 
     views: tuple[View, View, View, View]
-    shape: tuple[int, int, int, int, bool]
+    shape: tuple[int, int, int, int, bool, float]
     a: Floats
     dt: Floats
 
@@ -325,9 +339,9 @@ class Mamba1(NamedTuple):
 
 
 OpCall = (
-    EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | RotateCall
-    | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall | DeltaNetCall | Mamba
-    | Mamba1
+    EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | MagnitudeCall
+    | RotateCall | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall | DeltaNetCall
+    | Mamba | Mamba1
 )  # fmt: skip
 Call = AddBuffer | SetInput | OpCall | SetOutput
 

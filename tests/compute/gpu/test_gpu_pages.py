@@ -28,7 +28,7 @@ STEPS = (12, 1, 2, 9, 1, 40, 1)
 PROMPTS = ("The sky is", "Once upon a time", "Mr. Darcy")
 USUAL = ("llama", "gemma3", "qwen3_5_moe", "granite4-h-moe", "deepseek_v2")
 """Windows, states, experts of both kinds, latents."""
-REFUSED = ("gemma4",)
+REFUSED = ("gemma4", "gemma3n", "gemma3n-other")
 """A page's core does not run it either (test_wasm_families.py)."""
 
 

@@ -89,6 +89,11 @@ LAYERS = {
         "attn_kv_a_mqa.weight": (16 + 2, N), "attn_kv_a_norm.weight": (16,),
         "attn_k_b.weight": (4, 16, 6), "attn_v_b.weight": (4, HEAD, 16),
     },
+    "kimi-linear": PRE | EXPERTS | SHARED | CHOOSING | {
+        "attn_q.weight": (Q, N), "attn_kv_a_mqa.weight": (16 + 2, N),
+        "attn_kv_a_norm.weight": (16,), "attn_k_b.weight": (4, 16, 6),
+        "attn_v_b.weight": (4, HEAD, 16),
+    },
     "minimax-m2": PRE | QKV | EXPERTS | CHOOSING | {
         "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),
     },
@@ -114,6 +119,13 @@ LAYERS = {
         "attn_q.weight": (Q, N), "attn_k.weight": (KV, N), "enc_layer_output_scale.weight": (1,),
         "ffn_gate_inp.scale": (N,), "pre_ffw_norm_2.weight": (N,), "post_ffw_norm_1.weight": (N,),
         "post_ffw_norm_2.weight": (N,),
+    },
+    "gemma3n": PRE | POST | QKV | HEAD_NORMS | GATED | {  # 3 streams
+        "inp_gate.weight": (6, N), "proj.weight": (N, 6), "post_norm.weight": (N,),
+        "altup_correct_coef.weight": (3, 3), "altup_correct_scale.weight": (N,),
+        "altup_predict_coef.weight": (9, 3), "altup_router.weight": (3, N),
+        "altup_router_norm.weight": (N,), "laurel_l.weight": (5, N), "laurel_r.weight": (N, 5),
+        "laurel_post_norm.weight": (N,),
     },
     "phi3": PRE | FUSED | GATE_AND_UP,
     "gpt2": PRE | FUSED | BIASES | PLAIN_MLP,
@@ -164,6 +176,7 @@ LAYERS = {
     "lfm2": PRE | QKV | HEAD_NORMS | GATED,
     "lfm3": PRE | POST | QKV | HEAD_NORMS | GATED | {"attn_gate.weight": (4, N)},
     "lfm2moe": PRE | QKV | HEAD_NORMS | EXPERTS | CHOOSING,
+    "olmo-hybrid": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
     "qwen35": PRE | QKV | HEAD_NORMS | GATED,
     "qwen35moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "qwen3next": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
@@ -211,6 +224,11 @@ OUTSIDE = {
     "embedding-gemma2": {
         "per_layer_model_proj.weight": (12, N), "per_layer_proj_norm.weight": (6,),
         "output_proj.weight": (30, N),
+    },
+    "gemma3n": {
+        "per_layer_token_embd.weight": (VOCAB - 3, 12), "per_layer_model_proj.weight": (12, N),
+        "per_layer_proj_norm.weight": (6,), "altup_proj.weight": (2, N, N),
+        "altup_unembd_proj.weight": (2, N, N),
     },
     "phi3": {"output.weight": (VOCAB, N)} | FACTORS,
     "phimoe": {
@@ -273,7 +291,20 @@ MAMBA1 = {
     "ssm_a": (64, 8), "ssm_d": (64,), "ssm_out.weight": (N, 64),
 }  # fmt: skip
 APART = {"ssm_alpha.weight": (4, N), "ssm_beta.weight": (4, N)}
+APART_NETS = {
+    "attn_q.weight": (16, N), "attn_k.weight": (16, N), "attn_v.weight": (64, N),
+    "ssm_conv1d.weight": (96, 4), "attn_gate.weight": (64, N), "ssm_norm.weight": (16,),
+    "ssm_out.weight": (N, 64), "ssm_a": (4,), "ssm_dt.bias": (4,), "attn_norm.weight": (N,),
+}  # fmt: skip
+KEYS_FORGET = {f"ssm_conv1d_{x}.weight": (1, Q, 1, 4) for x in "qkv"} | {
+    "attn_q.weight": (Q, N), "attn_k.weight": (Q, N), "attn_v.weight": (Q, N),
+    **{f"ssm_{x}_a.weight": (HEAD, N) for x in "fg"},
+    **{f"ssm_{x}_b.weight": (Q, HEAD) for x in "fg"},
+    "ssm_beta.weight": (4, N), "ssm_a": (1, 1, 4, 1), "ssm_dt.bias": (Q,),
+    "ssm_norm.weight": (HEAD,), "attn_output.weight": (N, Q),
+}  # fmt: skip
 STATES = {
+    "olmo-hybrid": APART_NETS | APART, "kimi-linear": KEYS_FORGET,
     **dict.fromkeys(("lfm2", "lfm2moe", "lfm3"), CONV),
     **dict.fromkeys(("qwen35", "qwen35moe"), DELTA_NET | APART),
     "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
@@ -298,14 +329,19 @@ def make_recurrent(name, metadata, shapes):
             del shapes[f"blk.{i}.attn_output.weight"]
     if name in ("falcon-h1", "mamba2", "mamba"):
         return
-    of_attention = (*QKV, *HEAD_NORMS, "attn_output.weight", "attn_gate.weight")
+    has_only = {"kimi-linear": LAYERS[name], "olmo-hybrid": ("post_ffw_norm.weight",)}
+    only_there = (t for t in has_only.get(name, ()) if not t.startswith(("ffn", "exp")))
+    of_attention = (*QKV, *HEAD_NORMS, "attn_output.weight", "attn_gate.weight", *only_there)
     for tensor in of_attention:
-        shapes.pop(f"blk.1.{tensor}", None)
+        if tensor != "attn_norm.weight":
+            shapes.pop(f"blk.1.{tensor}", None)
     shapes |= {f"blk.1.{tensor}": shape for tensor, shape in states}
     if STATES[name] is CONV:
         shapes["token_embd_norm.weight"] = shapes.pop("output_norm.weight")
+    metadata[f"{name}.attention.recurrent_layers"] = np.array([False, True])
+    if name == "olmo-hybrid":
+        return
     if name.startswith("qwen"):  # queries have gates
-        metadata[f"{name}.attention.recurrent_layers"] = np.array([False, True])
         shapes["blk.0.attn_q.weight"] = (2 * Q, N)
         for i in range(2):
             shapes[f"blk.{i}.post_attention_norm.weight"] = shapes.pop(f"blk.{i}.ffn_norm.weight")
@@ -341,12 +377,14 @@ def file_of(name):
         keys |= {"expert_count": 4, "expert_used_count": 2}
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
     shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
-    if name in ("deepseek2", "minicpm3"):
+    if name in ("deepseek2", "minicpm3", "kimi-linear"):
         keys = {
             "attention.key_length_mla": HEAD, "attention.value_length_mla": HEAD,
             "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
         }  # fmt: skip
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
+    if name == "gemma3n":
+        metadata["gemma3n.altup.num_inputs"] = 3
     if name == "deberta-v2":
         keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}

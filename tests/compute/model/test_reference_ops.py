@@ -46,6 +46,7 @@ ONE = {
     "silu": (lambda g, x: g.silu(x), lambda v: v / (1 + exp(-v))),
     "relu": (lambda g, x: g.relu(x), lambda v: max(v, 0.0)),
     "relu2": (lambda g, x: g.relu2(x), lambda v: max(v, 0.0) ** 2),
+    "relu_above": (lambda g, x: g.relu_above(x, 1.5), lambda v: max(v - 1.5, 0.0)),
     "elu_less_x": (lambda g, x: g.elu_less_x(x), lambda v: expm1(min(v, 0.0)) - min(v, 0.0)),
     "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),
     "scale": (lambda g, x: g.scale(x, 0.3), lambda v: v * 0.3),
@@ -102,6 +103,18 @@ def test_a_convolution_sums_each_number_over_the_last_rows(taps):
         run(x, lambda g, x: g.conv(x, "c", layer=0), {"c.weight": numbers(4, 1)})
 
 
+@pytest.mark.parametrize("is_centred", [False, True])
+def test_a_magnitude_is_one_number_for_a_row(is_centred):
+    """And it multiplies all numbers of a row."""
+    x, b = numbers(ROWS, 10) * 4 + 1, numbers(ROWS, 6)
+
+    def build(g, x):
+        g.mul(g.magnitude(x, is_centred=is_centred), g.embed("b"))
+
+    size = x.std(axis=1) if is_centred else np.sqrt((x.astype(float) ** 2).mean(axis=1))
+    np.testing.assert_allclose(run(x, build, {"b.weight": b}), size[:, None] * b, **NEAR)
+
+
 def test_of_groups_that_lie_side_by_side_one_is_picked():
     x = numbers(3, 12)
     for first, last in ((0, 4), (4, 6)):
@@ -150,16 +163,19 @@ def test_a_latent_is_key_and_value_and_a_layer_reads_another_s():
 
 
 @pytest.mark.parametrize("grouped", [True, False])
-def test_a_delta_net_turns_its_state_with_each_token(grouped):
+@pytest.mark.parametrize(("factors", "learn_factor"), [(1, 1.0), (1, 2.0), (3, 1.0)])
+def test_a_delta_net_turns_its_state_with_each_token(grouped, factors, learn_factor):
     """By the definition, number by number, in float64."""
     k_heads, heads, keys, values = 2, 4, 3, 5
     width = 2 * k_heads * keys + heads * values
-    x, weights = numbers(6, width), {"ssm_a": -abs(numbers(heads)), "ssm_dt.bias": numbers(heads)}
-    a, b = numbers(6, heads), numbers(6, heads)
+    dt = numbers(heads * factors)
+    x, weights = numbers(6, width), {"ssm_a": -abs(numbers(1, heads, 1)), "ssm_dt.bias": dt}
+    a, b = numbers(6, heads * factors), numbers(6, heads)
     shape = {"k_heads": k_heads, "heads": heads, "keys": keys, "values": values}
     ours = run(
         x, lambda g, x: g.delta_net(
-            x, g.embed("a"), g.embed("b"), "", layer=0, **shape, grouped=grouped
+            x, g.embed("a"), g.embed("b"), "", layer=0, **shape, grouped=grouped,
+            learn_factor=learn_factor,
         ),
         weights | {"a.weight": a, "b.weight": b},
     )  # fmt: skip
@@ -170,9 +186,10 @@ def test_a_delta_net_turns_its_state_with_each_token(grouped):
             q, k = row[: 2 * k_heads * keys].reshape(2, k_heads, keys)[:, k_head]
             q, k = (each / np.sqrt(each @ each + 1e-6) for each in (q, k))
             v = row[2 * k_heads * keys :].reshape(heads, values)[head]
-            dt = np.log1p(np.exp(float(a[t, head]) + float(weights["ssm_dt.bias"][head])))
-            state *= np.exp(float(weights["ssm_a"][head]) * dt)
-            state += np.outer(k, (v - k @ state) / (1 + np.exp(-float(b[t, head]))))
+            mine = slice(head * factors, (head + 1) * factors)
+            step = np.log1p(np.exp(a[t, mine].astype(float) + dt[mine]))
+            state *= np.exp(float(weights["ssm_a"][0, head, 0]) * step)[:, None]
+            state += np.outer(k, (v - k @ state) * learn_factor / (1 + np.exp(-float(b[t, head]))))
             expected = q @ state / np.sqrt(keys)
             found = ours[t].reshape(heads, values)[head]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.base import _native
-from cutaway.compute.calls import NOWHERE, Elementwise, Norm, Normalise, Places
+from cutaway.compute.calls import NOWHERE, Elementwise, MagnitudeCall, Norm, Normalise, Places
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.numbers import Number
 from support.attention_by_definition import check, make_tables, random_qkv
@@ -219,6 +219,7 @@ MAPS = {
     "gelu": lambda a, _, __: gelu(a),
     "relu": lambda a, _, __: np.maximum(a, 0),
     "relu2": lambda a, _, __: np.maximum(a, 0) ** 2,
+    "relu_above": lambda a, _, number: np.maximum(a - number, 0),
     "elu_less_x": lambda a, _, __: np.expm1(np.minimum(a, 0)) - np.minimum(a, 0),
     "gelu_exact": lambda a, _, __: gelu_exact(a),
     "scale": lambda a, _, number: a * number,
@@ -269,6 +270,7 @@ def test_far_from_zero(kind):
     ours = run_map(TIERS[0], kind, a, np.ones_like(a), 30.0)[0]
     expected = {
         "softcap": 30 * np.tanh(a[0] / 30),
+        "relu_above": np.maximum(a[0] - 30, 0),
         "sigmoid_mul": np.where(a[0] == 0, 0.5, a[0] > 0),  # of ones
         "clamped_swiglu": 2 * np.clip(a[0], 0, 30),
         "softplus_mul": np.logaddexp(a[0], 0),
@@ -325,6 +327,21 @@ def test_norms(data):
     np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-4)
     for tier in TIERS:
         assert_same_bits(run_norm(tier, x, weight, bias, 1e-3, group, threads=2), first)
+
+
+@pytest.mark.parametrize("is_centred", [False, True])
+@pytest.mark.parametrize("n", [1, 37, 2500])
+def test_the_magnitude_of_a_row(n, is_centred):
+    x = (np.random.default_rng(n).normal(size=(4, n)) * 3 + 1).astype(np.float32)
+    centred = x.astype(float) - (x.astype(float).mean(1, keepdims=True) if is_centred else 0)
+    results = []
+    for tier in TIERS:
+        plan, source, out = make_plan_with_rows(x, tier, 2, width=1)
+        add(plan, MagnitudeCall(False, (source, 0), n, is_centred, (out, 0)))
+        results.append(run_apart(plan, 4))
+        assert_same_bits(results[-1], results[0])
+    expected = np.sqrt((centred**2).mean(1, keepdims=True))
+    np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1e-38, 1e-36, 1e-30, 1.0, 1e30])

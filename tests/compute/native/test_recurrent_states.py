@@ -86,27 +86,27 @@ def stepped(run, out, x, cuts):
 def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
     """x (sequences, T, n) through a delta net, some rows of each a call; a and b come last."""
     count, _, n = x.shape
-    _, heads, _, values, _ = shape
+    _, heads, _, values, *_ = shape
     options = {"kv_blocks": count, "context": 32, "width": heads * values}
     plan, source, out = make_plan_with_rows(x.reshape(-1, n), tier, threads, **options)
-    views = (source, 0), (source, n - 2 * heads), (source, n - heads), (out, 0)
+    views = (source, 0), (source, n - len(dt) - heads), (source, n - heads), (out, 0)
     add(plan, calls.DeltaNetCall(views, shape, scale, dt))
     return stepped(plan.run, heads * values, x, cuts)
 
 
 def turned_by_definition(x, shape, scale, dt):
     """One sequence (T, n), in float64."""
-    k_heads, heads, keys, values, grouped = shape
+    k_heads, heads, keys, values, grouped, most = shape
     split, state = k_heads * keys, np.zeros((heads, keys, values))
     out = []
     for row in x.astype(float):
         q, k = (part.reshape(k_heads, keys) for part in (row[:split], row[split : 2 * split]))
         q, k = (each / np.sqrt((each**2).sum(-1, keepdims=True) + 1e-6) for each in (q, k))
         v = row[2 * split :][: heads * values].reshape(heads, values)
-        a, b = row[-2 * heads :].reshape(2, heads)
+        a, b = row[-len(dt) - heads : -heads], row[-heads:]
         of = np.arange(heads) // (heads // k_heads) if grouped else np.arange(heads) % k_heads
-        state *= np.exp(scale * np.logaddexp(0, a + dt))[:, None, None]
-        change = (v - np.einsum("hk,hkv->hv", k[of], state)) / (1 + np.exp(-b))[:, None]
+        state *= np.exp(scale * np.logaddexp(0, a + dt)).reshape(heads, -1, 1)
+        change = (v - np.einsum("hk,hkv->hv", k[of], state)) * (most / (1 + np.exp(-b)))[:, None]
         state += k[of][:, :, None] * change[:, None]
         out.append(np.einsum("hk,hkv->hv", q[of], state) / np.sqrt(keys))
     return np.array(out).reshape(len(x), -1)
@@ -117,14 +117,16 @@ def turned_by_definition(x, shape, scale, dt):
 def test_a_delta_net_is_its_definition_with_the_same_bits_in_every_way(data):
     k_heads, each = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
     keys, values = data.draw(st.sampled_from([1, 16, 24, 70])), data.draw(st.sampled_from([16, 80]))
-    shape = (k_heads, k_heads * each, keys, values, data.draw(st.booleans()))
+    grouped, most = data.draw(st.booleans()), data.draw(st.sampled_from([1.0, 2.0]))
+    shape = (k_heads, k_heads * each, keys, values, grouped, most)
     count, length = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 20))
     rng, heads = np.random.default_rng(data.draw(st.integers(0, 99))), k_heads * each
-    width = 2 * k_heads * keys + heads * values + 2 * heads
+    factors = heads * data.draw(st.sampled_from([1, keys]))  # of a head's state, or of each key's
+    width = 2 * k_heads * keys + heads * values + factors + heads
     x = (rng.normal(size=(count, length, width)) * 2).astype(np.float32)
-    x[..., -2 * heads :] *= data.draw(st.sampled_from([1, 40]))  # gates that are open or closed
-    scale = -np.exp(rng.normal(size=heads)).astype(np.float32)
-    dt = rng.normal(size=heads).astype(np.float32)
+    x[..., -factors - heads :] *= data.draw(st.sampled_from([1, 40]))  # gates: open or closed
+    scale = -np.exp(rng.normal(size=factors)).astype(np.float32)
+    dt = rng.normal(size=factors).astype(np.float32)
     run = partial(turned, x=x, shape=shape, scale=scale, dt=dt)
     first = run(TIERS[0], cuts=(length,))
     expected = np.array([turned_by_definition(each, shape, scale, dt) for each in x])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 
 USUAL = ("qwen3_moe", "gpt_oss", "deepseek_v2", "granite4-h-moe", "qwen3_5_moe", "phimoe")
 """Ways to choose experts, biases, latents, and states beside experts."""
-REFUSED = ("gemma4",)
+REFUSED = ("gemma4", "gemma3n", "gemma3n-other")
 
 
 @pytest.mark.parametrize(

@@ -318,6 +318,10 @@ REFUSED = [
     ("smollm3", {"layer_types": SLIDING}, "layer_types is"),
     ("qwen2_moe", {"layer_types": SLIDING}, "layer_types is .* only full_attention is"),
     ("qwen2", {"layer_types": 7}, "layer_types is 7, .* only full_attention is"),
+    *(
+        ("gemma3n_text", {"intermediate_size": [96, 96, 96, width]}, "intermediate_size .*whole")
+        for width in (0, 3.5, 1e20)
+    ),
     ("gpt_neox", {"hidden_act": "gelu_fast"}, "hidden_act is 'gelu_fast'"),
     ("gpt2", GPT2 | {"activation_function": "relu"}, "activation_function is 'relu'"),
     ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),

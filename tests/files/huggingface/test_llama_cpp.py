@@ -20,16 +20,19 @@ pytestmark = pytest.mark.slow
 # one matrix in files of 27 layers alone and groups by their best two, its phimoe other norms and
 # another choice, its minicpm3 keys and values in one matrix, its command-r norms of heads from 64
 # layers on, its deepseek2 experts in each file, its exaone-moe one shared expert, its mellum other
-# numbers, its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones.
+# numbers, its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones. Its
+# kimi-linear has queries of one matrix alone; its gemma3n cuts the gates of the first ten layers,
+# shares keys from layer 20 on, and has embeddings of layers 256 wide.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
     "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
     "glm4_moe", "gpt_oss", "phimoe", "llama4", "deepseek_v2", "deepseek_v2-groups", "gemma4",
     "gemma4-moe", "minicpm3", "cohere-normed-heads", "youtu", "mellum", "exaone_moe", "bitnet",
-    "jamba-dense",
+    "jamba-dense", "kimi_linear-last", "gemma3n", "gemma3n-other",
     "cwm", "granite_swa", "granitemoe_swa", "hyperclovax", "hyperclovax-plain", "nanochat",
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
     "laguna", "laguna-element",
+    "olmo_hybrid", "olmo_hybrid-rotated",
 )  # fmt: skip
 
 

@@ -62,6 +62,23 @@ DENSE: Mapping[str, Row] = {
         use_double_wide_mlp=True, hidden_size_per_layer_input=32, final_logit_softcapping=3.0,
         vocab_size_per_layer_input=VOCAB,
     ),
+    "gemma3n": decoder(  # layers that read others' keys, gates that are cut
+        "Gemma3nTextConfig", "gemma3n", **FOUR_HEADS, head_dim=32, sliding_window=WINDOW,
+        num_hidden_layers=7, num_kv_shared_layers=3, hidden_size_per_layer_input=32,
+        laurel_rank=24, altup_num_inputs=3, vocab_size_per_layer_input=VOCAB,
+        activation_sparsity_pattern=[0.9, 0.6, 0.0, 0.95, 0.0, 0.0, 0.0],
+        layer_types=GEMMA4["layer_types"], final_logit_softcapping=3.0,
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 300.0},
+        },
+    ),
+    "gemma3n-other": decoder(  # another stream is read; tables with fewer rows than tokens
+        "Gemma3nTextConfig", "gemma3n", **FOUR_HEADS, head_dim=16, sliding_window=WINDOW,
+        num_hidden_layers=6, num_kv_shared_layers=0, hidden_size_per_layer_input=32,
+        laurel_rank=8, altup_num_inputs=4, altup_active_idx=2,
+        vocab_size_per_layer_input=VOCAB - 64,
+    ),
     "phi3": decoder("Phi3Config", "phi3", **FOUR_HEADS, sliding_window=None, pad_token_id=0),
     "phi3-window": decoder(
         "Phi3Config", "phi3", **FOUR_HEADS, sliding_window=WINDOW, pad_token_id=0,

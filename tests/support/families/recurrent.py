@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from support.families.row import FOUR_HEADS, GRANITE, VOCAB, WINDOW, Row, decoder, theta
+from support.families.row import (
+    FOUR_HEADS,
+    GRANITE,
+    SIZES,
+    VOCAB,
+    WINDOW,
+    Row,
+    decoder,
+    theta,
+)
 
 _DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
@@ -62,6 +71,40 @@ RECURRENT: Mapping[str, Row] = {
         "Lfm3Config", "lfm3", head_dim=32, tie_word_embeddings=True, conv_L_cache=5,
         conv_bias=True, sliding_window=WINDOW, use_sandwich_norm=False, use_attention_gate=False,
         layer_types=["conv", "sliding_attention", "conv", "full_attention"],
+    ),
+    "olmo_hybrid": decoder(  # as 7B, without positions
+        "OlmoHybridConfig", "olmo-hybrid", **FOUR_HEADS, **_DELTA,
+        rope_parameters={"rope_type": "default", "rope_theta": None},
+    ),
+    "olmo_hybrid-rotated": decoder(
+        "OlmoHybridConfig", "olmo-hybrid", **FOUR_HEADS, linear_allow_neg_eigval=False,
+        layer_types=["linear_attention", "full_attention", "linear_attention"],
+        num_hidden_layers=3, linear_num_key_heads=2,
+        linear_num_value_heads=2, tie_word_embeddings=True, **theta(3000.0),
+    ),
+    "kimi_linear": Row(
+        "KimiLinearConfig",
+        {
+            **SIZES, **FOUR_HEADS, "num_key_value_heads": None, "linear_head_dim": 16,
+            "linear_num_heads": 4, "linear_conv_kernel_dim": 4, "kv_lora_rank": 32,
+            "qk_rope_head_dim": 16, "qk_nope_head_dim": 24, "v_head_dim": 16,
+            "moe_intermediate_size": 32, "num_shared_experts": 1, "num_local_experts": 6,
+            "num_experts_per_tok": 2, "routed_scaling_factor": 1.7,
+            "layer_types": ["linear_attention", "full_attention"] * 2,
+        },
+        "kimi-linear",
+    ),
+    "kimi_linear-last": Row(
+        "KimiLinearConfig",
+        {
+            **SIZES, **FOUR_HEADS, "num_key_value_heads": None, "linear_head_dim": 32,
+            "linear_num_heads": 4, "kv_lora_rank": 32, "q_lora_rank": 24, "num_hidden_layers": 5,
+            "qk_rope_head_dim": 16, "qk_nope_head_dim": 24, "v_head_dim": 16,
+            "moe_intermediate_size": 32, "num_shared_experts": 2, "num_local_experts": 8,
+            "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "norm_topk_prob": False,
+            "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 2,
+        },
+        "kimi-linear",
     ),
     "qwen3_5": decoder(
         "Qwen3_5TextConfig", "qwen35", head_dim=32, num_hidden_layers=5, **_DELTA,

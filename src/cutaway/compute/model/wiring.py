@@ -111,6 +111,12 @@ class Wiring:
         if self._shape(weight, len(shape)) != shape:
             raise FormatError(f"tensor {weight} has shape {self.shapes[weight]}, not {shape}")
 
+    def _expect_but_ones(self, weight: str, shape: tuple[int, ...]) -> None:
+        """Check a shape, in which files may leave out dimensions of 1, or have more of them."""
+        has = self.shapes.get(weight, (0,))
+        if [n for n in has if n != 1] != [n for n in shape if n != 1]:
+            self._expect(weight, shape)
+
     def _expect_groups(self, x: Tensor, size: int) -> None:
         if x.width % size:
             raise FormatError(

@@ -225,13 +225,14 @@ def delta_net(
     (x, a, b), (heads, n, _), k_heads = read, op.state, op.k_heads
     q, k, v = np.split(x, [k_heads * n, 2 * k_heads * n], axis=1)
     q, k = (_unit(part.reshape(len(x), k_heads, n))[:, op.shared] for part in (q, k))
-    keep = np.exp(of["a"].ravel() * np.logaddexp(0, a + of["dt"].ravel()))  # (T, heads)
-    learn = 1 / (1 + np.exp(-b))
+    decay = np.logaddexp(0, a + of["dt"].ravel()).reshape(len(x), heads, -1)
+    keep = np.exp(of["a"].reshape(heads, 1) * decay)  # (T, heads, keys), or 1 for all keys
+    learn = op.learn_factor / (1 + np.exp(-b))
     weights, reads = np.empty((heads, len(x))), _Reads(op, changes, q[-1] / np.sqrt(n))
     for t in reversed(range(len(x))):
         reads.step_back(t, is_last=t == len(x) - 1)
         weights[:, t] = learn[t] * (reads.keys * k[t]).sum(-1)
-        reads.keys = keep[t, :, None] * (reads.keys - weights[:, t, None] * k[t])
+        reads.keys = keep[t] * (reads.keys - weights[:, t, None] * k[t])
     return ValueWeights(weights, v.reshape(len(x), heads, -1), reads.constant)
 
 
@@ -283,7 +284,7 @@ def conv(
         if change := changes(t):
             factor, (by, plus) = factor * change.factor.reshape(-1, width), change
             shift = shift * by.reshape(-1, width) + plus.reshape(-1, width)
-    taps, count = of["weight"].T.astype(np.float64), min(before + 1, len(x))
+    taps, count = of["weight"].reshape(width, -1).T.astype(np.float64), min(before + 1, len(x))
     through = np.concatenate([taps[:-1] * factor, taps[-1:]])
     values, weights = np.zeros((len(x), 1, width)), np.zeros((1, len(x)))
     values[-count:, 0] = through[-count:] * x[-count:]

@@ -9,6 +9,7 @@ be a view.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -144,17 +145,21 @@ class Squeezed:
     """A rewrite of a depthwise convolution's weights, (n, 1, taps), to a matrix.
 
     then: a rewrite of the matrix's rows
+    dims: 2; or 4, with which the result is (1, n, 1, taps)
     """
 
     then: Rewrite = as_it_is
+    dims: int = 2
 
     def shape(self, shape: Shape) -> Shape:
         """Return the shape of the result; a bias stays a vector."""
-        return (shape[0], shape[2]) if len(shape) == 3 and shape[1] == 1 else shape
+        if len(shape) != 3 or shape[1] != 1:
+            return shape
+        return (shape[0], shape[2]) if self.dims == 2 else (1, shape[0], 1, shape[2])
 
     def __call__(self, x: Array) -> Array:
-        """Return the matrix, (n, taps)."""
-        return self.then(x.reshape(len(x), -1))
+        """Return the numbers in order, as rows of ``taps``."""
+        return self.then(x.reshape(len(x), -1)).reshape(self.shape(x.shape))
 
 
 @dataclass(frozen=True)
@@ -208,7 +213,7 @@ class RowParts:
 class GroupedVector:
     """A rewrite of a vector, first by ``then``, then to a matrix of ``groups`` rows.
 
-    groups: None: each number is a row
+    A vector may have dimensions of 1. groups: None: each number is a row
     """
 
     groups: int | None = None
@@ -216,10 +221,11 @@ class GroupedVector:
 
     def shape(self, shape: Shape) -> Shape:
         """Return the shape of the result."""
-        groups = self.groups or shape[0]
-        if len(shape) != 1 or shape[0] % groups:
+        size = prod(shape)
+        groups = self.groups or size
+        if size != max(shape) or size % groups:
             raise FormatError(f"a tensor of the shape {shape} does not hold {groups} groups")
-        return groups, shape[0] // groups
+        return groups, size // groups
 
     def __call__(self, x: Array) -> Array:
         """Return the matrix: (groups, numbers of each)."""

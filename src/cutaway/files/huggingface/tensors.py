@@ -18,6 +18,7 @@ from cutaway.files.huggingface.config import Config
 from cutaway.files.huggingface.families.family import Family, as_layer
 from cutaway.files.huggingface.quantization import FACTOR
 from cutaway.files.huggingface.rewrites import (
+    GroupedVector,
     OfHeads,
     Rewrite,
     Squeezed,
@@ -44,6 +45,8 @@ from cutaway.files.weights.cursor import quote
 
 
 _PART = {"ffn_gate_exps": 0, "ffn_up_exps": 1, "ffn_down_exps": None}
+_STACKS = ("altup_proj", "altup_unembd_proj")
+"""Names of tensors with a matrix for each stream; folders have a tensor for each matrix."""
 FUSED = frozenset(_PART)
 """GGUF's names of tensors with all experts of a layer; folders have gate and up in one tensor."""
 
@@ -199,12 +202,13 @@ def _tensor_source(
     shape = _rewritten(info.shape, rewrite)
     if isinstance(rewrite, OfHeads) and len(info.shape) == 2:
         return _head_source(name, info, rewrite)
-    if len(shape) > 2:
+    is_convolution = isinstance(rewrite, Squeezed)
+    if len(shape) > 2 and not is_convolution:
         raise FormatError(f"the tensor {quote(info.name)} has {len(shape)} dimensions, not 1 or 2")
     # GGUF stores vectors of any shape, and the weights of convolutions, as F32.
-    is_vector = len(info.shape) == 1 or len(shape) == 1 or isinstance(rewrite, Squeezed)
-    format = "F32" if is_vector or changes_matrices(rewrite) else info.format
-    if base not in _PART and base not in config.family.experts.values():
+    is_vector = 1 in (len(info.shape), len(shape)) or isinstance(rewrite, GroupedVector)
+    format = "F32" if is_vector or is_convolution or changes_matrices(rewrite) else info.format
+    if base not in (*_PART, *_STACKS, *config.family.experts.values()):
         return TensorSource(name, format, shape, (info.name,), rewrite)
     kind, count = _stack_of(base, config)
     if len(parts) != count or max(parts) >= count:
@@ -217,7 +221,9 @@ def _tensor_source(
 
 
 def _stack_of(base: str, config: Config) -> tuple[str, int]:
-    """Return what a tensor is stacked from, experts or heads, and how many of them."""
+    """Return what a tensor is stacked from, experts, heads or streams, and how many of them."""
+    if base in _STACKS:
+        return "streams", config.settings.size("altup_num_inputs") - 1
     heads = {"attn_q_norm": config.heads, "attn_k_norm": config.kv_heads}
     return ("heads", heads[base]) if base in heads else ("experts", config.experts)
 
@@ -320,6 +326,9 @@ def gguf_name(family: Family, name: str) -> tuple[str, int] | None:
         return None
     if (once := family.outside.get(base)) is not None:
         return f"{once}.{ending}", 0
+    stack, _, number = base.rpartition(".")
+    if number.isdecimal() and (once := family.outside.get(f"{stack}.{{}}")) is not None:
+        return f"{once}.{ending}", int(number)
     if (layer := _LAYER.fullmatch(base)) is None:
         return None
     inside, expert = layer[2], 0

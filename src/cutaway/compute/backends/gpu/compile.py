@@ -148,6 +148,12 @@ def _normalise(
     program.add(kernel, numbers, Grid(call.width // size, late=call.late, few=few))
 
 
+def _magnitude(program: Program, call: calls.MagnitudeCall) -> None:
+    numbers = program.view("x", call.x) | program.view("out", call.out)
+    numbers |= {"size": call.width, "centred": int(call.is_centred)}
+    program.add(Kernel("magnitude"), numbers, Grid(1, late=call.late))
+
+
 def _rotate(program: Program, call: calls.RotateCall) -> None:
     numbers = program.view("x", call.x) | program.view("out", call.out)
     numbers |= program.rotation(call.rotation) | {"heads": call.heads, "head_dim": call.head_dim}
@@ -170,6 +176,7 @@ _ADDERS: dict[type, Callable[[Program, Any], None]] = {
     calls.Gather: _gather,
     calls.JoinCall: _join,
     calls.ReorderCall: _reorder,
+    calls.MagnitudeCall: _magnitude,
     calls.RotateCall: _rotate,
     calls.Elementwise: _elementwise,
     calls.DeltaNetCall: add_delta_net,

@@ -31,6 +31,7 @@ _FILES = {
     "embed": ("quantised", "looked_up", "embed"),
     "embed_float": ("floating", "looked_up", "embed_float"),
     "normalise": ("quantise", "lanes", "ending", "normalise"),
+    "magnitude": ("lanes", "magnitude"),
     "convolve": ("ending", "convolve"),
     "mix": ("ending", "mix"),
     "rotate": ("rotation", "rotate"),

@@ -13,7 +13,7 @@ from cutaway.compute.backends.gpu.program import (
     divide_up,
     no_view,
 )
-from cutaway.compute.backends.gpu.shaders import Kernel
+from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 from cutaway.compute.calls import View
 
 
@@ -38,14 +38,15 @@ def add_conv(
 def add_delta_net(program: Program, call: calls.DeltaNetCall) -> None:
     """Add a gated delta net."""
     qkv, a, b, out = call.views
-    k_heads, heads, keys, values, grouped = call.shape
+    k_heads, heads, keys, values, grouped, learn_factor = call.shape
     numbers = program.view("a", a) | program.view("b", b)
     numbers |= {
         "keep_weight": program.add_table(call.a), "step_weight": program.add_table(call.dt),
-        "skip_weight": NONE, "grouped": int(grouped),
+        "skip_weight": NONE, "grouped": int(grouped), "learn_factor": float_bits(learn_factor),
         "units": program.share_tensor("units", 2 * k_heads * keys),
     }  # fmt: skip
-    _add_scan(program, (qkv, out), (k_heads, heads, keys, values), numbers, is_delta=True)
+    shape = k_heads, heads, keys, values
+    _add_scan(program, (qkv, out), shape, numbers, is_delta=True, keeps=len(call.a) // heads)
 
 
 def add_mamba(program: Program, call: calls.Mamba) -> None:
@@ -54,7 +55,8 @@ def add_mamba(program: Program, call: calls.Mamba) -> None:
     keep, step, skip = map(program.add_table, call.weights)
     numbers = program.view("a", dt) | program.view("b", dt)
     numbers |= {
-        "keep_weight": keep, "step_weight": step, "skip_weight": skip, "grouped": 1, "units": 0,
+        "keep_weight": keep, "step_weight": step, "skip_weight": skip, "grouped": 1,
+        "learn_factor": 0, "units": 0,
     }  # fmt: skip
     _add_scan(program, (vkq, out), call.shape, numbers, is_delta=False)
 
@@ -69,7 +71,7 @@ def add_mamba1(program: Program, call: calls.Mamba1) -> None:
         numbers = numbers | program.view(name, view)
     numbers |= {
         "keep_weight": keep, "step_weight": NONE, "skip_weight": skip, "grouped": 1, "units": 0,
-        "k_heads": 1, "heads": 1, "values": call.columns, "gates": 0,
+        "learn_factor": 0, "k_heads": 1, "heads": 1, "values": call.columns, "gates": 0,
     }  # fmt: skip
     grid = Grid(call.columns // 16, y=1, z="sequences")
     constants = _constants(call.keys, of_columns=True)
@@ -83,29 +85,37 @@ def _add_scan(
     numbers: Numbers,
     *,
     is_delta: bool,
+    keeps: int = 1,
 ) -> None:
-    """Add the kernel that computes all rows' gates, then the scan over each sequence's rows."""
+    """Add the kernel that computes all rows' gates, then the scan over each sequence's rows.
+
+    keeps: how many factors a head's state has: 1, or one for each key
+    """
     x, out = views
     k_heads, heads, keys, values = shape
     place, buffer = _next_state(program)
     numbers = numbers | program.view("x", x) | program.view("out", out) | place
     numbers |= no_view("q") | {"k_heads": k_heads, "heads": heads, "values": values}
-    numbers["gates"] = program.share_tensor("gates", 2 * heads)
-    constants = _constants(keys, is_delta=is_delta)
+    numbers["gates"] = program.share_tensor("gates", (keeps + 1) * heads)
+    constants = _constants(keys, is_delta=is_delta, keeps=keeps)
     if is_delta:
         program.add(Kernel("units", constants), numbers, Grid(2 * k_heads), memory=buffer)
-    grid = Grid(divide_up(heads, THREADS))
+    grid = Grid(divide_up(keeps * heads, THREADS))
     program.add(Kernel("gates", constants), numbers, grid, memory=buffer)
     grid = Grid(values // 16, y=heads, z="sequences")
     program.add(Kernel("scan", constants), numbers, grid, memory=buffer)
 
 
 def _constants(
-    keys: int, *, is_delta: bool = False, of_columns: bool = False
+    keys: int, *, is_delta: bool = False, of_columns: bool = False, keeps: int = 1
 ) -> tuple[tuple[str, str], ...]:
-    """Return the constants of a scan; of_columns: whether each column has gates of its own."""
+    """Return the constants of a scan.
+
+    of_columns: whether each column has gates of its own; keeps: see ``_add_scan``
+    """
     flags = (("DELTA", is_delta), ("OF_COLUMNS", of_columns))
-    return (("KEYS", f"{keys}u"), *((name, str(flag).lower()) for name, flag in flags))
+    sizes = (("KEYS", f"{keys}u"), ("KEEPS", f"{keeps}u"))
+    return (*sizes, *((name, str(flag).lower()) for name, flag in flags))
 
 
 def _next_state(program: Program) -> tuple[Numbers, int]:

@@ -15,7 +15,7 @@ from cutaway.compute.model.config import Architecture
 from cutaway.errors import FormatError
 
 MODULES = (
-    "llama", "gemma", "mixtures", "recurrent", "mamba", "mamba1", "gpt", "bert", "ling",
+    "llama", "gemma", "gemma3n", "mixtures", "recurrent", "mamba", "mamba1", "gpt", "bert", "ling",
     "diffusion", "deberta", "deepseek", "laguna",
 )  # fmt: skip
 """The modules with rows; a module is imported only if no earlier module has the row looked up."""

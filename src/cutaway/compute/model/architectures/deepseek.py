@@ -1,11 +1,14 @@
 """DeepSeek V2, V3, and MiniCPM 3: a latent in place of keys and values (arXiv 2405.04434,
 2412.19437).
 
+Kimi Linear has this attention in every fourth layer.
+
 ``files/huggingface/families/deepseek.py`` reads their folders.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log, sqrt
 from typing import NamedTuple
 
@@ -15,6 +18,7 @@ from cutaway.compute.model.architectures.parts import (
     head,
     rope_factors,
 )
+from cutaway.compute.model.architectures.recurrent import StateHeads
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
@@ -51,9 +55,14 @@ def _latent(read: MetadataReader) -> Latent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSeek(ModelConfig):
-    """The config of DeepSeek; latent: the sizes of what is stored in place of keys and values."""
+    """The config of DeepSeek.
+
+    latent: the sizes of what is stored in place of keys and values; rotates: whether keys and
+    queries have positions
+    """
 
     latent: Latent
+    rotates: bool
 
 
 def _heads(read: MetadataReader, _windows: Sequence[int]) -> Heads:
@@ -61,13 +70,13 @@ def _heads(read: MetadataReader, _windows: Sequence[int]) -> Heads:
     return Heads(read.size("attention.head_count"), 1, latent.rank + latent.rotated)
 
 
-def _read_deepseek(read: MetadataReader, c: ModelConfig) -> DeepSeek:
+def _read_deepseek(read: MetadataReader, c: ModelConfig, *, rotates: bool = True) -> DeepSeek:
     """Read what only DeepSeek has. With yarn, scores are scaled instead of the rotated numbers."""
     latent, factor = _latent(read), read.number("rope.scaling.attn_factor", 1.0)
     rope, queries = (replace(r, attention_factor=factor) for r in (c.rope, c.rope_queries))
     scale = (latent.keys + latent.rotated) ** -0.5 * _sharpness(read, rope) ** 2
     return c.as_kind(
-        DeepSeek, latent=latent, rope=rope, rope_queries=queries,
+        DeepSeek, latent=latent, rotates=rotates, rope=rope, rope_queries=queries,
         attention_scale=read.or_zero("attention.scale") or scale,
     )  # fmt: skip
 
@@ -92,7 +101,10 @@ _EPS = 1e-6  # the epsilon of norms within attention; other norms have the epsil
 
 
 def deepseek2(g: Graph, c: DeepSeek) -> Tensor:
-    """Build Llama with latent attention, and experts after some layers. Returns the logits."""
+    """Build Llama with latent attention, and experts after some layers. Returns the logits.
+
+    A layer with a state has Kimi delta attention instead.
+    """
     x = embedding(g, c)  # (M, hidden)
     for layer, _ in enumerate(g.layers(c.layers)):
         x = deepseek2_layer(g, c, x, layer)
@@ -103,7 +115,8 @@ def deepseek2_layer(g: Graph, c: DeepSeek, x: Tensor, layer: int) -> Tensor:
     """Add a layer of DeepSeek: (M, hidden) -> (M, hidden)."""
     p = f"blk.{layer}."
     h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-    x = g.add(x, g.scale(_latent_attention(g, c, h, layer), c.residual_scale))
+    mixer = _delta_attention if c.recurrent[layer] else _latent_attention
+    x = g.add(x, g.scale(mixer(g, c, h, layer), c.residual_scale))
     h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
     for m in feed_forward(g, c, h, layer):
         x = g.add(x, g.scale(m, c.residual_scale))
@@ -126,8 +139,9 @@ def _latent_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
     shared = g.linear(h, f"{p}attn_kv_a_mqa", (rank, rank + rotated))
     k = g.join(shared, g.rms_norm(latent, f"{p}attn_kv_a_norm", _EPS), 1)  # (M, rotated + rank)
 
-    factors = rope_factors(g, c)
-    q, k = (g.rope(heads, c.rope, head_dim=c.head_dim, factors=factors) for heads in (q, k))
+    if c.rotates:
+        factors = rope_factors(g, c)
+        q, k = (g.rope(heads, c.rope, head_dim=c.head_dim, factors=factors) for heads in (q, k))
     a = g.attend_latent(
         q, k, layer=layer, heads=c.heads, first=rotated, scale=c.attention_scale
     )  # (M, heads·rank)
@@ -142,6 +156,35 @@ def _queries(g: Graph, h: Tensor, p: str) -> Tensor:
     return g.linear(narrow, f"{p}attn_q_b")
 
 
+def _delta_attention(g: Graph, c: DeepSeek, h: Tensor, layer: int) -> Tensor:
+    """Add Kimi delta attention: (M, hidden) -> (M, hidden).
+
+    Moonshot AI 2025, arXiv 2510.26692: a gated delta net in which each key forgets by itself. Its
+    two gates are made by narrow matrices, and the second is a sigmoid.
+    """
+    p = f"blk.{layer}."
+    (heads, _), (width, _) = g.matrix(f"{p}ssm_beta"), g.matrix(f"{p}ssm_f_a")
+    forget, gate = (
+        g.linear(g.linear(h, f"{p}ssm_{name}_a"), f"{p}ssm_{name}_b") for name in ("f", "g")
+    )
+    y = g.delta_net(
+        _convolve(g, h, layer), forget, g.linear(h, f"{p}ssm_beta"), p, layer=layer,
+        **StateHeads(heads, heads, width, width)._asdict(),
+    )  # fmt: skip
+    y = g.rms_norm(y, f"{p}ssm_norm", c.norm_eps, group=width)
+    return g.linear(g.sigmoid_mul(gate, y), f"{p}attn_output")
+
+
+def _convolve(g: Graph, h: Tensor, layer: int) -> Tensor:
+    """Compute q, k and v, each with a matrix and a short convolution, and put them side by side."""
+    p = f"blk.{layer}."
+    q, k, v = (
+        g.conv(g.linear(h, f"{p}attn_{name}"), f"{p}ssm_conv1d_{name}", layer=layer)
+        for name in "qkv"
+    )
+    return g.silu(g.join(g.join(q, k, 1), v, 1))
+
+
 _DEEPSEEK = Architecture(
     deepseek2, interleaved_rope=True, layer=deepseek2_layer, heads=_heads,
     extend=_read_deepseek, mixture=Mixture(used=1, normed=False, best_of_group=1),
@@ -149,7 +192,11 @@ _DEEPSEEK = Architecture(
 
 ROWS: Mapping[str, Architecture] = {
     "deepseek2": _DEEPSEEK,  # V2, V3, R1, Kimi K2, GLM 4.7 Flash
+    "kimi-linear": replace(
+        _DEEPSEEK, has_states=True, extend=partial(_read_deepseek, rotates=False),
+        mixture=Mixture(used=1, gating="sigmoid"),
+    ),
     "minicpm3": replace(  # Hu et al. 2024, arXiv 2404.06395: with scales
         _DEEPSEEK, interleaved_rope=False, extend=_read_minicpm3
     ),
-}
+}  # fmt: skip

@@ -1,6 +1,7 @@
 """Gemma: it scales embeddings; Gemma 2 and 3 also have norms after attention and MLP, and windows.
 
 In Gemma 4 layers differ in their heads, and each layer may have its own embedding of a token.
+``gemma3n.py`` builds Gemma 3n from parts of it.
 ``files/huggingface/families/gemma.py`` reads their folders.
 """
 
@@ -84,7 +85,8 @@ def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, 
     value = read.value("attention.head_count_kv", heads)
     counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
     width = max(read.size("embedding_length") // heads, 1)
-    full, local = (head_dim(read, width, ending) for ending in ("", "_swa"))
+    full = head_dim(read, width)
+    local = head_dim(read, full, "_swa")
     dims = [local if window else full for window in windows]
     if len(counts) != layers or any(type(n) is not int or n < 1 or heads % n for n in counts):
         raise FormatError(
@@ -108,20 +110,22 @@ class Gemma4(ModelConfig):
     own_heads: tuple[OwnHeads, ...]
 
 
-def _heads(read: MetadataReader, windows: Sequence[int]) -> Heads:
+def read_heads(read: MetadataReader, windows: Sequence[int]) -> Heads:
+    """Read the heads of Gemma 4: as wide as the widest layer's."""
     layers = _own_heads(read, windows)
     widest = max(layer.head_dim for layer in layers)
     return Heads(read.size("attention.head_count"), layers[-1].kv_heads, widest)
 
 
-def _read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
+def read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:
+    """Read what Gemma 4 has besides a usual config."""
     scale = read.or_zero("attention.scale") or 1.0
     return c.as_kind(Gemma4, own_heads=_own_heads(read, c.windows), attention_scale=scale)
 
 
 def gemma4(g: Graph, c: Gemma4) -> Tensor:
     """Build Gemma 4 (2026): E2B, E4B, 12B, 26B-A4B, 31B. Returns the logits, (L, vocab)."""
-    x = _layers(g, c, _embed(g, c), source="per_layer_token_embd")
+    x = _layers(g, c, embed(g, c), source="per_layer_token_embd")
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
@@ -130,12 +134,12 @@ def embedding_gemma2(g: Graph, c: Gemma4) -> Tensor:
 
     Returns rows as wide as embeddings, (L, n), in place of logits.
     """
-    x = _layers(g, c, _embed(g, c), source="per_layer_model_proj")
+    x = _layers(g, c, embed(g, c), source="per_layer_model_proj")
     x = g.rms_norm(x, "output_norm", c.norm_eps)
     return g.logit_rows(g.linear(x, "output_proj"))
 
 
-def _embed(g: Graph, c: ModelConfig) -> Tensor:
+def embed(g: Graph, c: ModelConfig) -> Tensor:
     """Add the embedding: -> (M, hidden)."""
     return g.scale(embedding(g, c), c.hidden**0.5)
 
@@ -148,10 +152,10 @@ def _layers(
     source: the matrix without which layers have no embeddings of their own
     scale: the name of the number by which each layer's output is multiplied
     """
-    beside = _embed_layers(g, c, x) if g.has(f"{source}.weight") else None
+    beside = embed_layers(g, c, x) if g.has(f"{source}.weight") else None
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        a = _attention(g, c, h, layer)
+        a = attention(g, c, h, layer)
         x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
         m = _feed_forward(g, c, x, p)
         x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
@@ -165,7 +169,7 @@ def _layers(
     return x
 
 
-def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
+def embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
     """Return the layers' own embeddings, side by side: (M, layers·n).
 
     EmbeddingGemma 2 computes them from the model's embedding alone; Gemma 4 also has a table.
@@ -187,7 +191,7 @@ def _embed_layers(g: Graph, c: ModelConfig, x: Tensor) -> Tensor:
 def _embed_tokens(g: Graph, expected: int) -> Tensor:
     """Add the table of all layers' embeddings; FormatError unless rows have the expected width."""
     (rows, width), tokens = g.matrix("per_layer_token_embd"), g.matrix("token_embd")[0]
-    if (rows, width) != (tokens, expected):
+    if rows > tokens or width != expected:
         raise FormatError(
             f"tensor per_layer_token_embd.weight is {rows} by {width}, which is no row of "
             f"{expected} numbers for each of {tokens} tokens"
@@ -195,10 +199,12 @@ def _embed_tokens(g: Graph, expected: int) -> Tensor:
     return g.embed_stored("per_layer_token_embd")
 
 
-def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
+def attention(g: Graph, c: Gemma4, h: Tensor, layer: int, *, needs_values: bool = False) -> Tensor:
     """Attention with norms of queries, keys and values: (M, hidden) -> (M, hidden).
 
     If a layer has no matrix for values, its values are its keys before their norm.
+
+    needs_values: whether a FormatError says instead that the matrix is missing
     """
     p, (kv_heads, n, reads) = f"blk.{layer}.", c.own_heads[layer]
     window = c.windows[layer]
@@ -213,7 +219,8 @@ def _attention(g: Graph, c: Gemma4, h: Tensor, layer: int) -> Tensor:
         a = g.attend_again(q, layer=layer, reads=reads, heads=c.heads, scale=scale)
         return g.linear(a, f"{p}attn_output")
     k = g.linear(h, f"{p}attn_k")
-    v = g.linear(h, f"{p}attn_v") if g.has(f"{p}attn_v.weight") else k
+    has_values = needs_values or g.has(f"{p}attn_v.weight")
+    v = g.linear(h, f"{p}attn_v") if has_values else k
     v = g.rms_norm(v, "", c.norm_eps, group=n)
     k = g.rope(
         g.rms_norm(k, f"{p}attn_k_norm", c.norm_eps, group=n), rope, head_dim=n, factors=factors
@@ -252,7 +259,7 @@ def diffusion_gemma(g: Graph, c: Gemma4) -> Tensor:
         g.allow_unused(f"{_CONDITION}{name}.weight")
     for i in range(c.layers):
         g.allow_unused(f"blk.{i}.layer_output_scale.weight")
-    return _diffusion_gemma(g, c, _embed(g, c), "enc_layer_output_scale")
+    return _diffusion_gemma(g, c, embed(g, c), "enc_layer_output_scale")
 
 
 def diffusion_gemma_canvas(g: Graph, c: Gemma4) -> Tensor:
@@ -261,7 +268,7 @@ def diffusion_gemma_canvas(g: Graph, c: Gemma4) -> Tensor:
     A row reads its token and the blend of what the last pass predicted, zeros in the first pass.
     """
     blend = g.scale(g.given_rows(c.hidden), c.hidden**0.5)
-    x = _embed(g, c)
+    x = embed(g, c)
     h = g.rms_norm(blend, f"{_CONDITION}pre_norm", c.norm_eps)
     gated = g.gelu_mul(g.linear(h, f"{_CONDITION}gate"), g.linear(h, f"{_CONDITION}up"))
     x = g.rms_norm(g.add(x, g.linear(gated, f"{_CONDITION}down")), "", c.norm_eps)
@@ -298,13 +305,13 @@ ROWS: Mapping[str, Architecture] = {
     "vaultgemma": Architecture(vaultgemma),
     "gemma3": Architecture(gemma3, extend=_scale_27b, defaults={_PATTERN: 6}),
     "gemma4": Architecture(
-        gemma4, heads=_heads, extend=_read_gemma4, mixture=Mixture(used=1, activation="gelu_mul")
+        gemma4, heads=read_heads, extend=read_gemma4, mixture=Mixture(used=1, activation="gelu_mul")
     ),
     "embedding-gemma2": Architecture(
-        embedding_gemma2, heads=_heads, extend=_read_gemma4, defaults=SEES_ALL
+        embedding_gemma2, heads=read_heads, extend=read_gemma4, defaults=SEES_ALL
     ),
     "diffusion-gemma": Architecture(
-        diffusion_gemma, canvas=diffusion_gemma_canvas, heads=_heads, extend=_read_gemma4,
+        diffusion_gemma, canvas=diffusion_gemma_canvas, heads=read_heads, extend=read_gemma4,
         mixture=Mixture(used=1, activation="gelu_mul"),
         defaults={"canvas_length": 256},
     ),

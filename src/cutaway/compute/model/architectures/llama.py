@@ -329,13 +329,20 @@ def norms_behind(g: Graph, c: ModelConfig, ropes: Sequence[Rope | None], *, norm
     ropes: by layer; norms: see ``attention``
     """
     x = embedding(g, c)  # (M, hidden)
-    for layer, p in enumerate(g.layers(c.layers)):
-        a = attention(g, c, x, layer, ropes[layer], norms=norms)
-        x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
-        m = reduce(g.add, feed_forward(g, c, x, layer))
-        x = g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
-
+    for layer, _ in enumerate(g.layers(c.layers)):
+        x = layer_of_norms_behind(g, c, x, layer, ropes[layer], norms=norms)
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
+def layer_of_norms_behind(
+    g: Graph, c: ModelConfig, x: Tensor, layer: int, rope: Rope | None, *, norms: str
+) -> Tensor:
+    """Add a layer of ``norms_behind``: (M, hidden) -> (M, hidden)."""
+    p = f"blk.{layer}."
+    a = attention(g, c, x, layer, rope, norms=norms)
+    x = g.add(x, g.rms_norm(a, f"{p}post_attention_norm", c.norm_eps))
+    m = reduce(g.add, feed_forward(g, c, x, layer))
+    return g.add(x, g.rms_norm(m, f"{p}post_ffw_norm", c.norm_eps))
 
 
 # -- GLM 4: norms before and after attention and MLP, rope on a part of each head ------------------

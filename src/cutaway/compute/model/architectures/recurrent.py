@@ -1,4 +1,4 @@
-"""Architectures in which layers have a recurrent state: LFM2 and 3, Qwen3-Next, Qwen 3.5.
+"""Architectures in which layers have a recurrent state: LFM2 and 3, Qwen 3.5, OLMo Hybrid.
 
 ``files/huggingface/families/recurrent.py`` reads their folders.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
+from cutaway.compute.model.architectures.llama import layer_of_norms_behind
 from cutaway.compute.model.architectures.parts import (
     attention,
     embedding,
@@ -154,6 +155,53 @@ def _delta_net(g: Graph, c: WithStates, h: Tensor, layer: int, *, grouped: bool)
     return g.linear(g.silu_mul(g.linear(h, f"{p}attn_gate"), y), f"{p}ssm_out")
 
 
+# -- OLMo Hybrid: delta nets after a norm in three of four layers, OLMo 2's layer in the others ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlmoHybrid(WithStates):
+    """The config of OLMo Hybrid.
+
+    learn_factor: see `DeltaNet`; rotates: whether layers that attend have positions
+    """
+
+    learn_factor: float
+    rotates: bool
+
+
+def _read_olmo_hybrid(read: MetadataReader, c: ModelConfig) -> OlmoHybrid:
+    return c.as_kind(
+        OlmoHybrid, state_heads=_state_heads(read), learn_factor=read.number("ssm.beta_scale", 1.0),
+        rotates=read.flag("rope.rotates", True),
+    )  # fmt: skip
+
+
+_GATED_NORM_EPS = 1e-5  # whatever the epsilon of the config
+
+
+def olmo_hybrid(g: Graph, c: OlmoHybrid) -> Tensor:
+    """Build OLMo Hybrid (Ai2 2026). Returns the logits, (L, vocab)."""
+    x = embedding(g, c)  # (M, hidden)
+    for layer, p in enumerate(g.layers(c.layers)):
+        if not c.recurrent[layer]:
+            rope = c.rope if c.rotates else None
+            x = layer_of_norms_behind(g, c, x, layer, rope, norms="all")
+            continue
+        h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
+        q, k, v = (g.linear(h, f"{p}attn_{name}") for name in "qkv")
+        x_qkv = g.silu(g.conv(g.join(g.join(q, k, 1), v, 1), f"{p}ssm_conv1d", layer=layer))
+        a, b = g.linear(h, f"{p}ssm_alpha"), g.linear(h, f"{p}ssm_beta")
+        y = g.delta_net(
+            x_qkv, a, b, p, layer=layer, **c.state_heads._asdict(), learn_factor=c.learn_factor
+        )
+        y = g.rms_norm(y, f"{p}ssm_norm", _GATED_NORM_EPS, group=c.state_heads.values)
+        x = g.add(x, g.linear(g.silu_mul(g.linear(h, f"{p}attn_gate"), y), f"{p}ssm_out"))
+        h = g.rms_norm(x, f"{p}post_attention_norm", c.norm_eps)
+        for m in feed_forward(g, c, h, layer):
+            x = g.add(x, m)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
+
+
 _LFM2 = Architecture(lfm2, has_states=True)
 _QWEN35 = Architecture(
     qwen35, has_states=True, extend=read_states, layer=qwen35_layer,
@@ -164,7 +212,11 @@ ROWS: Mapping[str, Architecture] = {
     "lfm2": _LFM2,  # and 2.5
     "lfm3": _LFM2,
     "lfm2moe": replace(_LFM2, mixture=Mixture(used=1, gating="sigmoid")),
+    "olmo-hybrid": Architecture(
+        olmo_hybrid, has_states=True, extend=_read_olmo_hybrid,
+        defaults={"full_attention_interval": 4},
+    ),
     "qwen35": _QWEN35,  # and 3.6
     "qwen35moe": _QWEN35,
     "qwen3next": replace(_QWEN35, build=partial(qwen35, grouped=True)),
-}
+}  # fmt: skip

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from cutaway.compute.calls import Norm
-from cutaway.compute.model.op import Array, Lowering, Op, Run, Tensor
+from cutaway.compute.calls import MagnitudeCall, Norm, OpCall
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.wiring import Wiring
 
 
@@ -63,6 +63,22 @@ class LayerNorm(NormOp, kind="layer_norm"):
         return y.reshape(x.shape)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Magnitude(Op, kind="magnitude"):
+    """The root of the mean of a row's squares; is_centred: of x - mean(x), its deviation."""
+
+    is_centred: bool
+
+    def _compute(self, _: Run, x: Array) -> Array:
+        if self.is_centred:
+            x = x - np.mean(x, axis=-1, keepdims=True)
+        root: Array = np.sqrt(np.mean(x * x, axis=-1, keepdims=True))
+        return root
+
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        return MagnitudeCall(at.late, at.reads[0], at.widths[0], self.is_centred, at.out)
+
+
 class NormMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
@@ -90,6 +106,10 @@ class NormMethods(Wiring):
         roles = (("weight", "bias") if bias else ("weight",)) if weight else ()
         weights = {role: f"{weight}.{role}" for role in roles}
         return self._norm(LayerNorm, x, weight, weights, eps=eps, group=group)
+
+    def magnitude(self, x: Tensor, *, is_centred: bool = False) -> Tensor:
+        """See ``Magnitude``: (M, n) -> (M, 1)."""
+        return self._add(Magnitude, 1, x, is_centred=is_centred)
 
     def _norm(
         self, kind: type[NormOp], x: Tensor, name: str, weights: dict[str, str],

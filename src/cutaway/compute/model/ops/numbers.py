@@ -114,6 +114,14 @@ class Relu(Number, kind="relu", definition=lambda x: np.maximum(x, 0)):
     """max(x, 0)."""
 
 
+class ReluAbove(Number, kind="relu_above"):
+    """max(x - number, 0)."""
+
+    def _define(self, x: Numbers) -> Numbers:
+        y: Numbers = np.maximum(x - np.float32(self.number), 0)
+        return y
+
+
 class Relu2(Number, kind="relu2", definition=lambda x: np.maximum(x, 0) ** 2):
     """max(x, 0)² (So et al. 2021, arXiv 2109.08668)."""
 
@@ -183,7 +191,7 @@ class Gate(Number):
 
 
 class Mul(Gate, kind="mul", share=lambda a: a):
-    """a · b."""
+    """a · b; a is (M, n), or (M, 1): then it has one number for a whole row."""
 
     misfit = "cannot multiply {} and {}"
 
@@ -231,9 +239,9 @@ class NumberMethods(Wiring):
 
     silu, gelu, gelu_exact = _unary(Silu), _unary(Gelu), _unary(GeluExact)
     relu, relu2, elu_less_x = _unary(Relu), _unary(Relu2), _unary(EluLessX)
-    add, mul = _binary(Add), _binary(Mul)
-    silu_mul, gelu_mul = _binary(SiluMul), _binary(GeluMul)
-    gelu_exact_mul, softplus_mul = _binary(GeluExactMul), _binary(SoftplusMul)
+    add, silu_mul = _binary(Add), _binary(SiluMul)
+    gelu_mul, gelu_exact_mul = _binary(GeluMul), _binary(GeluExactMul)
+    softplus_mul = _binary(SoftplusMul)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
         """Add x · factor; return x itself if the factor is 1."""
@@ -248,6 +256,14 @@ class NumberMethods(Wiring):
         factor = f"{weight}.weight"
         self._expect(factor, (1,))
         return self._add(ScaleBy, x.width, x, name=weight, weights={"factor": factor})
+
+    def relu_above(self, x: Tensor, number: float) -> Tensor:
+        """See ``ReluAbove``."""
+        return self._number(ReluAbove, x, number=number)
+
+    def mul(self, a: Tensor, b: Tensor) -> Tensor:
+        """See ``Mul``."""
+        return self._number(Mul, a, b, is_spread=a.width == 1)
 
     def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
         """See ``ClampedSwiglu``."""

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from cutaway.compute.calls import EmbedRows, EmbedStoredCall, Gather, OpCall
 from cutaway.compute.model.op import Array, Ints, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.ops.linear import Adaptable
@@ -67,12 +69,16 @@ class EmbedPositions(Op, kind="embed_positions"):
 
 
 class EmbedStored(Op, kind="embed_stored"):
-    """Looks up rows by the tokens, in a matrix that stays in the file."""
+    """Looks up rows by the tokens, in a matrix that stays in the file.
+
+    A token beyond the last row has the first: in Gemma 3n those of pictures and sounds.
+    """
 
     vectors: ClassVar[list[str]] = []
 
     def _compute(self, run: Run) -> Array:
-        return run.weight(self.weights["weight"])[run.tokens]
+        table = run.weight(self.weights["weight"])
+        return table[np.where(run.tokens < len(table), run.tokens, 0)]
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
         return EmbedStoredCall(to.table(self.weights["weight"]), self.out.width, at.out)

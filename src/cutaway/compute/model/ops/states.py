@@ -36,7 +36,7 @@ class Conv(StateOp, kind="conv"):
     """
 
     def _compute(self, run: Run, x: Array) -> Array:
-        weight = run.weight(self.weights["weight"]).T
+        weight = run.weight(self.weights["weight"]).reshape(x.shape[1], -1).T
         bias = run.weight(self.weights["bias"]) if "bias" in self.weights else 0
         taps, out = len(weight), np.empty_like(x)
         for rows, before in run.states(self.out.name, self.state):
@@ -48,7 +48,7 @@ class Conv(StateOp, kind="conv"):
         return out
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
-        weight = to.vector(self.weights["weight"]).T  # (taps, width)
+        weight = to.vector(self.weights["weight"]).reshape(self.out.width, -1).T  # (taps, width)
         taps, width = weight.shape
         if taps > MOST_TAPS:
             raise FormatError(
@@ -92,12 +92,19 @@ class HeadStates(StateOp):
         return heads // (len(heads) // self.k_heads) if self.grouped else heads % self.k_heads
 
 
+@dataclass(frozen=True, kw_only=True)
 class DeltaNet(HeadStates, kind="delta_net"):
     """A gated delta net (Yang et al. 2024, arXiv 2412.06464).
 
     A token multiplies each head's state S by e^(ssm_a · softplus(a + ssm_dt)), adds
-    k ⊗ (v - kᵀS) · sigmoid(b), and gives qᵀS; q and k have length 1, and q is divided by √keys.
+    k ⊗ (v - kᵀS) · learn_factor · sigmoid(b), and gives qᵀS; q and k have length 1, and q is
+    divided by √keys. If a has a number for each key of a head, each row of S has a factor of its
+    own (Kimi delta attention, arXiv 2510.26692).
+
+    learn_factor: 1; or 2, with which a token may also turn a key's value around (arXiv 2411.12537)
     """
+
+    learn_factor: float = 1.0
 
     @property
     def first_value(self) -> int:
@@ -110,12 +117,16 @@ class DeltaNet(HeadStates, kind="delta_net"):
         q, k = (_unit(part.reshape(len(x), self.k_heads, n))[:, self.shared] for part in parts)
         q, v = q / np.float32(sqrt(n)), x[:, 2 * split :].reshape(len(x), heads, values)
         scale, dt = (run.weight(self.weights[role]) for role in ("a", "dt"))
-        keep = np.exp(scale * np.logaddexp(0, a + dt, dtype=np.float32))
-        learn, out = 1 / (1 + np.exp(-b)), np.empty((len(x), heads, values), np.float32)
+        decay = np.logaddexp(0, a + dt, dtype=np.float32).reshape(len(x), heads, -1)
+        keep = np.exp(scale.reshape(heads, 1) * decay)  # (M, heads, keys), or 1 for all keys
+        learn, out = (
+            self.learn_factor / (1 + np.exp(-b)),
+            np.empty((len(x), heads, values), np.float32),
+        )
         for rows, before in run.states(self.out.name, self.state):
             state = before  # (heads, keys, values)
             for row in range(rows.start, rows.stop):
-                state = state * keep[row, :, None, None]
+                state = state * keep[row, :, :, None]
                 change = learn[row, :, None] * (v[row] - np.einsum("hk,hkv->hv", k[row], state))
                 state = state + k[row, :, :, None] * change[:, None]
                 out[row] = np.einsum("hk,hkv->hv", q[row], state)
@@ -123,8 +134,9 @@ class DeltaNet(HeadStates, kind="delta_net"):
         return out.reshape(len(x), -1)
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
-        (x, a, b), shape = at.reads, (*self._shape(), self.grouped)
-        scale, dt = (to.vector(self.weights[role]) for role in ("a", "dt"))
+        (x, a, b), shape = at.reads, (*self._shape(), self.grouped, self.learn_factor)
+        scale, dt = (to.vector(self.weights[role]).ravel() for role in ("a", "dt"))
+        scale = np.repeat(scale, len(dt) // len(scale))
         return DeltaNetCall((x, a, b, at.out), shape, scale, dt)
 
 
@@ -201,12 +213,13 @@ class StateMethods(Wiring):
         """Sum each number, weighted, over the last tokens up to its own: (M, n) -> (M, n).
 
         This is a depthwise causal convolution. The matrix has a row of weights for each number; the
-        weight of the oldest token comes first.
+        weight of the oldest token comes first. Some files have more dimensions, which are 1.
         """
         matrix, weights = f"{weight}.weight", {"weight": f"{weight}.weight"}
-        if (taps := self._shape(matrix, 2)[1]) < 2:
+        taps = self.shapes.get(matrix, (0,))[-1]
+        self._expect_but_ones(matrix, (x.width, taps))
+        if taps < 2:
             raise FormatError(f"tensor {matrix} has weights of {taps} tokens, not of 2 or more")
-        self._expect(matrix, (x.width, taps))
         if self.has(bias := f"{weight}.bias"):
             self._expect(bias, (x.width,))
             weights["bias"] = bias
@@ -215,18 +228,19 @@ class StateMethods(Wiring):
 
     def delta_net(
         self, x: Tensor, a: Tensor, b: Tensor, prefix: str, *, layer: int, k_heads: int,
-        heads: int, keys: int, values: int, grouped: bool,
+        heads: int, keys: int, values: int, grouped: bool = True, learn_factor: float = 1.0,
     ) -> Tensor:  # fmt: skip
         """See ``DeltaNet``: -> (M, heads·values).
 
-        x     (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
-        a, b  (M, heads): how much of its state a head forgets, and how much of a new value it adds
+        x  (M, 2·k_heads·keys + heads·values): queries, keys and values side by side
+        a  (M, heads) or (M, heads·keys): how much of its state a head forgets
+        b  (M, heads): how much of a new value a head adds
         """
         weights = {"a": f"{prefix}ssm_a", "dt": f"{prefix}ssm_dt.bias"}
-        for name in weights.values():
-            self._expect(name, (heads,))
-        widths = 2 * k_heads * keys + heads * values, heads, heads
-        if (x.width, a.width, b.width) != widths or heads % k_heads:
+        self._expect_but_ones(weights["a"], (heads,))
+        self._expect(weights["dt"], (a.width,))
+        fits = a.width in (heads, heads * keys) and heads % k_heads == 0
+        if (x.width, b.width) != (2 * k_heads * keys + heads * values, heads) or not fits:
             raise FormatError(
                 f"{prefix}: {x.width}, {a.width} and {b.width} numbers do not make {k_heads} heads "
                 f"of {keys} for keys and {heads} of {values} for values"
@@ -234,6 +248,7 @@ class StateMethods(Wiring):
         return self._add(
             DeltaNet, heads * values, x, a, b, weights=weights,
             layer=layer, state=(heads, keys, values), k_heads=k_heads, grouped=grouped,
+            learn_factor=learn_factor,
         )  # fmt: skip
 
     def mamba2(

@@ -16,6 +16,7 @@ from cutaway.files.huggingface.families import (
     deepseek,
     diffusion,
     gemma,
+    gemma3n,
     gpt,
     laguna,
     ling,
@@ -28,8 +29,8 @@ from cutaway.files.huggingface.families import (
 from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
-    llama, mixtures, laguna, deepseek, ling, gemma, gpt, recurrent, mamba, mamba1, bert, deberta,
-    diffusion,
+    llama, mixtures, laguna, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba, mamba1, bert,
+    deberta, diffusion,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.files.huggingface.families.family import EXPERTS, LAYER, NEXTN, Family
+from cutaway.files.huggingface.families.family import (
+    ATTENTION,
+    EXPERTS,
+    LAYER,
+    MIXTRAL_EXPERTS,
+    NEXTN,
+    Family,
+    mlp,
+)
+from cutaway.files.huggingface.families.keys import FULL, LINEAR
 from cutaway.files.huggingface.families.mixtures import (
     CHOOSING,
     ROUTER,
@@ -20,7 +29,13 @@ from cutaway.files.huggingface.families.mixtures import (
     sigmoid_router,
 )
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rewrites import OfHeads, Rewrite
+from cutaway.files.huggingface.rewrites import (
+    GroupedVector,
+    OfHeads,
+    Rewrite,
+    Squeezed,
+    minus_exp,
+)
 from cutaway.files.huggingface.rope import Ropes, settings_of
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -75,12 +90,50 @@ def deepseek_v2(config: JsonObject) -> dict[str, Any]:
 
 def glm4_moe_lite(config: JsonObject) -> dict[str, Any]:
     """Return the keys of GLM 4.7 Flash, which are DeepSeek-V3's."""
+    return deepseek_v3(_with_dense_first(config))
+
+
+def _with_dense_first(config: JsonObject) -> JsonObject:
+    """Return the config with the number of first layers without experts, from a list of kinds."""
     kinds = config.get("mlp_layer_types")
-    if isinstance(kinds, list):
-        dense = sum(kind == "dense" for kind in kinds)
-        config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
-        config = config.with_defaults({}, {"first_k_dense_replace": dense})
-    return deepseek_v3(config)
+    if not isinstance(kinds, list):
+        return config
+    dense = sum(kind == "dense" for kind in kinds)
+    config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (len(kinds) - dense))
+    return config.with_defaults({}, {"first_k_dense_replace": dense})
+
+
+def kimi_linear(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of Kimi Linear: DeepSeek-V3's router and latent, and layers with states."""
+    config.must_be("moe_router_activation_func", "sigmoid")
+    config.must_be("mla_use_nope", True)
+    config.must_be("moe_layer_freq", 1)
+    kinds = _kimi_kinds(config)
+    config, nets = _with_dense_first(config), config.part("linear_attn_config")
+    nets = nets.with_defaults({}, {
+        "head_dim": config.get("linear_head_dim"),
+        "short_conv_kernel_size": config.get("linear_conv_kernel_dim"),
+    })  # fmt: skip
+    return sigmoid_router(config) | _latent(config) | {
+        "attention.head_count_kv": np.array([int(kind == FULL) for kind in kinds], np.int32),
+        "ssm.conv_kernel": nets.size("short_conv_kernel_size"),
+        "kda.head_dim": nets.size("head_dim"),
+    }  # fmt: skip
+
+
+def _kimi_kinds(config: JsonObject) -> list[str]:
+    """Return the layers' kinds; those of the publisher count from 1."""
+    layers, numbers = config.size("num_hidden_layers"), config.part("linear_attn_config")
+    attend, kinds = numbers.get("full_attn_layers"), config.get("layer_types")
+    if kinds is None and attend is not None:
+        if not isinstance(attend, list) or not all(n in range(1, layers + 1) for n in attend):
+            numbers.fail("full_attn_layers", f"a list of layers, each from 1 to {layers}")
+        kinds = [FULL if i + 1 in attend else LINEAR for i in range(layers)]
+    if kinds is None:
+        kinds = [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {FULL, LINEAR}:
+        config.fail("layer_types", f"one of {FULL} and {LINEAR} for each of {layers} layers")
+    return kinds
 
 
 def _latent(config: JsonObject) -> dict[str, Any]:
@@ -124,14 +177,42 @@ def _latent_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
     }
 
 
+_LATENT = {
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
+}  # fmt: skip
 _DEEPSEEK = Family(
     architecture="deepseek2", experts=EXPERTS, metadata=deepseek_v3,
-    layer=LAYER | ROUTER | SHARED | CHOOSING | NEXTN | {
-        "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
-        "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
-        "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_k_b+attn_v_b",
-    },
+    layer=LAYER | ROUTER | SHARED | CHOOSING | NEXTN | _LATENT,
     names={"head_dim": "qk_rope_head_dim"}, rewrites_of=_latent_rewrites,
+)  # fmt: skip
+
+
+def _kimi_rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
+    return {
+        **_latent_rewrites(config), "ssm_a": GroupedVector(then=minus_exp),
+        **{f"ssm_conv1d_{name}": Squeezed(dims=4) for name in "qkv"},
+    }  # fmt: skip
+
+
+def _moe(name: str) -> dict[str, str]:
+    """Return the names of MLPs and routers, which are below ``name``."""
+    return mlp(name) | mlp(f"{name}.shared_experts", "_shexp") | {
+        f"{name}.gate": "ffn_gate_inp", f"{name}.gate.e_score_correction_bias": "exp_probs_b",
+    }  # fmt: skip
+
+
+_KIMI_LINEAR = Family(
+    architecture="kimi-linear", metadata=kimi_linear, experts=MIXTRAL_EXPERTS,
+    layer=ATTENTION | _LATENT | _moe("mlp") | _moe("block_sparse_moe") | {
+        **{f"self_attn.{name}_conv1d": f"ssm_conv1d_{name}" for name in "qkv"},
+        **{f"self_attn.{name}_proj": f"ssm_{name}" for name in ("f_a", "f_b", "g_a", "g_b")},
+        "self_attn.b_proj": "ssm_beta", "self_attn.o_norm": "ssm_norm",
+    },
+    whole={"self_attn.A_log": "ssm_a", "self_attn.dt_bias": "ssm_dt.bias"},
+    names={"head_dim": "qk_rope_head_dim", "n_routed_experts": "num_experts"},
+    defaults={"first_k_dense_replace": 1}, rewrites_of=_kimi_rewrites,
 )  # fmt: skip
 
 ROWS: Mapping[str, Family] = {
@@ -141,6 +222,7 @@ ROWS: Mapping[str, Family] = {
     "glm4_moe_lite": replace(
         _DEEPSEEK, metadata=glm4_moe_lite, defaults={"first_k_dense_replace": 1}
     ),
+    "kimi_linear": _KIMI_LINEAR,
     "youtu": replace(_DEEPSEEK, metadata=youtu),
     "minicpm3": replace(
         _DEEPSEEK, architecture="minicpm3", metadata=minicpm3, rope=Ropes(longrope=True)

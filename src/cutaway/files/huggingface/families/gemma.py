@@ -192,7 +192,7 @@ _GEMMA3 = Family(
     architecture="gemma3", must_be={}, prefixes=TEXT, layer=_BETWEEN_NORMS | HEAD_NORMS,
     metadata=gemma3, rewrites=_norms,
 )  # fmt: skip
-_GEMMA4 = Family(
+GEMMA4 = Family(
     architecture="gemma4", must_be={}, prefixes=TEXT, metadata=gemma4, head_dim=_head_dim,
     rope=Ropes(proportional=True),
     outside=OUTSIDE | {
@@ -218,7 +218,7 @@ _GEMMA4 = Family(
 )  # fmt: skip
 
 _EMBEDDING_GEMMA2 = replace(
-    _GEMMA4, architecture="embedding-gemma2", metadata=embedding_gemma2,
+    GEMMA4, architecture="embedding-gemma2", metadata=embedding_gemma2,
     outside=OUTSIDE | {
         "ple.per_layer_model_projection": "per_layer_model_proj",
         "ple.per_layer_projection_norm": "per_layer_proj_norm",
@@ -250,7 +250,7 @@ def _scale_regions(sources: Sources, config: JsonObject, shards: Shards) -> dict
 
 
 _DIFFUSION_GEMMA = replace(
-    _GEMMA4, architecture="diffusion-gemma", prefixes=("model.decoder.",),
+    GEMMA4, architecture="diffusion-gemma", prefixes=("model.decoder.",),
     outside=OUTSIDE | {
         f"self_conditioning.{old}": f"self_cond_{new}"
         for old, new in (
@@ -260,7 +260,7 @@ _DIFFUSION_GEMMA = replace(
     },
     skipped=("rotary_emb.inv_freq", "layer_scalar"), rebuild=_scale_regions,
     defaults={
-        **_GEMMA4.defaults, "attention_k_eq_v": True, "enable_moe_block": True,
+        **GEMMA4.defaults, "attention_k_eq_v": True, "enable_moe_block": True,
         "num_kv_shared_layers": 0, "use_double_wide_mlp": False,
     },
 )  # fmt: skip
@@ -282,10 +282,10 @@ ROWS: Mapping[str, Family] = {
     "gemma_embedding": replace(_GEMMA3, architecture="gemma-embedding", metadata=gemma_embedding),
     "embedding_gemma2": _EMBEDDING_GEMMA2,
     "embedding_gemma2_text": _EMBEDDING_GEMMA2,
-    "gemma4": _GEMMA4,
-    "gemma4_text": _GEMMA4,
-    "gemma4_unified": _GEMMA4,
-    "gemma4_unified_text": _GEMMA4,
+    "gemma4": GEMMA4,
+    "gemma4_text": GEMMA4,
+    "gemma4_unified": GEMMA4,
+    "gemma4_unified_text": GEMMA4,
     "diffusion_gemma": _DIFFUSION_GEMMA,
 }
 

@@ -14,6 +14,7 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import settings_of
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+LINEAR = "linear_attention"  # transformers 5: any layer with a state
 WINDOW = "attention.sliding_window"
 GELU = ("gelu", "gelu_new", "gelu_pytorch_tanh")  # the first by the normal distribution, else tanh
 

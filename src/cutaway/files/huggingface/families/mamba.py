@@ -12,7 +12,7 @@ import numpy as np
 
 from cutaway.files.huggingface.families import keys
 from cutaway.files.huggingface.families.family import ATTENTION, OUTSIDE, Family, Variant
-from cutaway.files.huggingface.families.keys import FULL
+from cutaway.files.huggingface.families.keys import FULL, LINEAR
 from cutaway.files.huggingface.families.mixtures import granite_moe, sigmoid_routing
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
@@ -26,9 +26,8 @@ from cutaway.files.huggingface.rewrites import (
 )
 from cutaway.files.huggingface.rope import PARTIAL, share_of
 
-_LINEAR = "linear_attention"  # transformers 5: any layer with a state
-_KINDS = {"attention": FULL, "mamba": _LINEAR, "hybrid": FULL}  # transformers 4
-_PATTERN = {"M": _LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's letters
+_KINDS = {"attention": FULL, "mamba": LINEAR, "hybrid": FULL}  # transformers 4
+_PATTERN = {"M": LINEAR, "*": FULL, "-": "mlp", "E": "moe"}  # Nemotron-H's letters
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -42,7 +41,7 @@ def kinds_of(config: JsonObject) -> list[str]:
         kinds = [_PATTERN.get(letter, letter) for letter in pattern]
     if kinds is None and isinstance(indices, list):
         layers = range(config.size("num_hidden_layers"))
-        kinds = [FULL if layer in indices else _LINEAR for layer in layers]
+        kinds = [FULL if layer in indices else LINEAR for layer in layers]
     if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
         config.fail("layer_types", "a list of kinds, one for each layer")
     return [_KINDS.get(str(kind), str(kind)) for kind in kinds]
@@ -52,7 +51,7 @@ def _mamba(config: JsonObject, kinds: list[str]) -> dict[str, Any]:
     """Return Mamba 2's sizes; layers without attention have 0 kv heads in GGUF."""
     _check_no_limit(config)
     config.must_be("mamba_hidden_act", "silu")
-    if unknown := {*kinds} - {_LINEAR, FULL, "mlp", "moe"}:
+    if unknown := {*kinds} - {LINEAR, FULL, "mlp", "moe"}:
         config.refuse("layer_types", f"{min(unknown)!r} is no kind of layer that")
     heads = config.size("mamba_n_heads")
     kv_heads = config.size("num_key_value_heads") if FULL in kinds else 0
@@ -99,7 +98,7 @@ def mamba2(config: JsonObject) -> dict[str, Any]:
     """Return the keys of a model of Mamba 2 alone, which in GGUF has no heads of attention."""
     for name in ("use_bias", "norm_before_gate"):
         config.must_be(name, False)
-    kinds = [_LINEAR] * config.size("num_hidden_layers")
+    kinds = [LINEAR] * config.size("num_hidden_layers")
     return _mamba(config, kinds) | {
         "feed_forward_length": 0, "attention.head_count": 0, "attention.head_count_kv": 0,
         "attention.key_length": 0, "attention.value_length": 0,

@@ -23,7 +23,7 @@ from cutaway.files.huggingface.families.family import (
     Family,
     mlp,
 )
-from cutaway.files.huggingface.families.keys import FULL, SLIDING
+from cutaway.files.huggingface.families.keys import FULL, LINEAR, SLIDING
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import (
     Rewrite,
@@ -35,9 +35,8 @@ from cutaway.files.huggingface.rewrites import (
     minus_exp,
 )
 from cutaway.files.huggingface.rope import PARTIAL, Ropes
-from cutaway.files.huggingface.shards import Shards, Sources
+from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
 
-_LINEAR = "linear_attention"  # transformers 5: any layer with a state
 _CONV = "conv"
 
 
@@ -149,6 +148,35 @@ def qwen3_next(config: JsonObject) -> dict[str, Any]:
     return _delta_nets(config) | _experts_beside_a_shared_one(config)
 
 
+def olmo_hybrid(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of OLMo Hybrid, most of whose layers are gated delta nets."""
+    return _delta_nets(_olmo_hybrid_sizes(config)) | {
+        "ssm.beta_scale": 2.0 if config.flag("linear_allow_neg_eigval") else 1.0,
+        "rope.rotates": _has_rotary_base(config),
+    }
+
+
+def _has_rotary_base(config: JsonObject) -> bool:
+    """Whether the rotary base is not null; if it is absent, it is the usual one."""
+    places = (config.part("rope_parameters").values, config.values)
+    return all(place.get("rope_theta", 1.0) is not None for place in places)
+
+
+def _olmo_hybrid_sizes(config: JsonObject) -> JsonObject:
+    """Return the config with the sizes that follow from others where they are absent."""
+    layers, heads = config.size("num_hidden_layers"), config.size("num_attention_heads")
+    kinds = [FULL if i % 4 == 3 else LINEAR for i in range(layers)]
+    usual: dict[str, Any] = {
+        "linear_num_key_heads": heads, "linear_num_value_heads": heads,
+        "layer_types": kinds if FULL in kinds else [*kinds[:-1], FULL],
+    }  # fmt: skip
+    config = config.with_defaults({}, usual)
+    width = int(0.75 * config.size("hidden_size") / config.size("linear_num_key_heads"))
+    config = config.with_defaults({}, {"linear_key_head_dim": width})
+    width = 2 * config.size("linear_key_head_dim")
+    return config.with_defaults({}, {"linear_value_head_dim": width})
+
+
 def _experts_beside_a_shared_one(config: JsonObject) -> dict[str, Any]:
     metadata = mixtures.qwen2_moe(config)
     return metadata | {"feed_forward_length": config.size("moe_intermediate_size")}
@@ -159,8 +187,8 @@ def _delta_nets(config: JsonObject) -> dict[str, Any]:
     kinds = config.get("layer_types")
     if kinds is None:
         interval = config.size("full_attention_interval")
-        kinds = [_LINEAR if (i + 1) % interval else FULL for i in range(layers)]
-    allowed = {_LINEAR, FULL}
+        kinds = [LINEAR if (i + 1) % interval else FULL for i in range(layers)]
+    allowed = {LINEAR, FULL}
     if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= allowed:
         config.fail(
             "layer_types", f"one of {', '.join(sorted(allowed))} for each of {layers} layers"
@@ -307,10 +335,48 @@ _QWEN3_NEXT = replace(
     rewrites_of=_qwen3_next,
 )  # fmt: skip
 
+
+def _join_convolutions(sources: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
+    """Join the three convolutions of a layer.
+
+    transformers writes thirds of the joined one, however wide queries, keys and values are.
+    """
+    for layer in range(config.size("num_hidden_layers")):
+        parts = [sources.pop(f"blk.{layer}.ssm_conv1d_{x}.weight", None) for x in "qkv"]
+        numbers = [part.make(shards)[:].view(np.float32) for part in parts if part is not None]
+        if len(numbers) == len(parts):
+            name, taps = f"blk.{layer}.ssm_conv1d.weight", config.size("linear_conv_kernel_dim")
+            values = np.concatenate(numbers).reshape(-1, taps)
+            sources[name] = TensorSource(name, "F32", values.shape, (), values=values)
+    return {}
+
+
+_OLMO_HYBRID = Family(
+    architecture="olmo-hybrid", metadata=olmo_hybrid,
+    layer=HEAD_NORMS | mlp() | {
+        **{k: v for k, v in ATTENTION.items() if k.startswith("self_attn")},
+        "input_layernorm": "attn_norm", "attention_layer_norm": "attn_norm",
+        "post_attention_layernorm": "post_attention_norm",
+        "feedforward_layer_norm": "post_attention_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
+        **{f"linear_attn.{name}_proj": f"attn_{name}" for name in "qkv"},
+        **{f"linear_attn.{name}_conv1d": f"ssm_conv1d_{name}" for name in "qkv"},
+        "linear_attn.a_proj": "ssm_alpha", "linear_attn.b_proj": "ssm_beta",
+        "linear_attn.g_proj": "attn_gate", "linear_attn.o_norm": "ssm_norm",
+        "linear_attn.o_proj": "ssm_out",
+    },
+    whole={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
+    rewrites=lambda *_: {
+        "ssm_a": minus_exp, **{f"ssm_conv1d_{name}": Squeezed() for name in "qkv"},
+    },
+    rebuild=_join_convolutions,
+)  # fmt: skip
+
 ROWS: Mapping[str, Family] = {
     "lfm2": _LFM2,
     "lfm2_moe": _LFM2_MOE,
     "lfm3": _LFM3,
+    "olmo_hybrid": _OLMO_HYBRID,
     "qwen3_5": _QWEN35,
     "qwen3_5_text": _QWEN35,
     "qwen3_5_moe": _QWEN35_MOE,

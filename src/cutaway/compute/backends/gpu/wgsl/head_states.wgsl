@@ -7,7 +7,9 @@ struct Op {
   k_heads: u32, heads: u32, values: u32,
   grouped: u32,                  // whether neighbours among the value heads share a key head
   keep_weight: u32, step_weight: u32, skip_weight: u32,
-  gates: u32,                    // for each row and head, how much of the state it keeps, and how much it learns
+  learn_factor: u32,             // delta net: the factor of what a token changes
+  gates: u32,                    // for each row: of each head, how much its state keeps (KEEPS factors: 1, or one for each key); then
+                                 // of each head, how much it learns
   units: u32,                    // delta net: for each row, queries and keys that were scaled to length 1
   state: u32, state_size: u32,   // where in a state this layer's floats begin; floats of a state
 }

@@ -17,9 +17,9 @@
   var k_head = head / (op.heads / op.k_heads);
   if (DELTA && op.grouped == 0u) { k_head = head % op.k_heads; }
   for (var row = first; row < end; row++) {
-    let gate = op.gates + 2u * (row * op.heads + head);
-    let keep = floats[gate];
-    let learn = floats[gate + 1u];
+    let gates = op.gates + row * op.heads * (KEEPS + 1u);
+    var keep = floats[gates + head * KEEPS];
+    let learn = floats[gates + op.heads * KEEPS + head];
     let x = op.x + row * op.x_width;
     var sum = 0.0;
     if (DELTA) {
@@ -27,6 +27,7 @@
       let k = q + op.k_heads * KEYS;
       var had = 0.0;
       for (var i = 0u; i < KEYS; i++) {
+        if (KEEPS > 1u) { keep = floats[gates + head * KEEPS + i]; }
         state[i] = mul(state[i], keep);
         had = fused(floats[k + i], state[i], had);
       }
