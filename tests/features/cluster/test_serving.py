@@ -9,6 +9,8 @@ from time import monotonic, sleep
 import pytest
 
 from cutaway import LLM
+from cutaway.compute.backends import KV_BLOCK
+from cutaway.files.block_folder import stored_files
 from support.hostile_modules import write_hostile_modules
 from support.random_llama import write_tiny_llama
 from support.replicated import serve_replicas
@@ -84,6 +86,29 @@ def test_replicas_compute_on_a_gpu_with_the_bits_of_a_processor(alone, path):
     own = alone.generate(**asked).fingerprint
     assert events[-1]["choices"][0]["cutaway"]["fingerprint"] == own
     assert answer["cutaway"]["fingerprint"] == own
+
+
+@pytest.mark.slow
+def test_a_prompt_that_one_replica_read_another_reads_from_the_disk(path, alone, tmp_path):
+    folder, asked = tmp_path / "cache", ASKED | {"prompt": "Once upon " * 12, "max_tokens": 12}
+    blocks = len(alone.tokenize(asked["prompt"])) // KV_BLOCK
+    options = "--replicas", 2, "--cores", 1, "--cache-dir", folder
+    with serve_replicas("-m", path, *options) as started:
+        computed = started.ask("/v1/completions", asked)
+        until = monotonic() + 30
+        while len([*stored_files(folder)]) < blocks:
+            assert monotonic() < until, [*stored_files(folder)]
+            sleep(0.02)
+        pid = started.pid(computed["cutaway"]["replica"])
+        os.kill(pid, signal.SIGKILL)  # nothing that it has in memory can be asked for
+        started.wait_for("replica_gone")
+        read = started.ask("/v1/completions", asked)
+        assert started.pid(read["cutaway"]["replica"]) != pid
+    cached = [answer["usage"]["prompt_tokens_details"] for answer in (computed, read)]
+    assert [usage["cached_tokens"] for usage in cached] == [0, blocks * KV_BLOCK]
+    own = alone.generate(**asked).fingerprint
+    for answer in (computed, read):
+        assert answer["choices"][0]["cutaway"]["fingerprint"] == own
 
 
 @pytest.mark.slow
