@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 from math import inf, nextafter, ulp
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from cutaway.base.checks import shown
 from cutaway.errors import InputError
 from cutaway.text.characters import printable
 from cutaway.text.grammar import Grammar
+from cutaway.text.grammar.exact_integers import exact_rules
 from cutaway.text.grammar.json_values import (
     CALENDAR_PATTERNS,
     is_exact,
@@ -28,7 +30,7 @@ from cutaway.text.grammar.patterns.look_around import (
 from cutaway.text.grammar.patterns.sets import check_repetition, make_quotable
 from cutaway.text.grammar.patterns.witness import with_witness
 from cutaway.text.grammar.rewriting import rewrite
-from cutaway.text.grammar.schema_checks import ANSWER, Judge, judge_of, judge_of_rules
+from cutaway.text.grammar.schema_checks import ANSWER, JUDGED, Judge, judge_of, judge_of_rules
 from cutaway.text.grammar.schemas import (
     WITHOUT_U,
     check_counts,
@@ -102,21 +104,36 @@ def lark_of(grammar: Grammar) -> str | None:
 
 def judge_for(grammar: Grammar) -> Judge | None:
     """Return the judge of a grammar's texts; None where no schema constrains them."""
-    if grammar.thought or "%json" in grammar.text:
+    if grammar.thought or "%json" in grammar.text or JUDGED in grammar.text:
         return judge_of_rules(lark_of(grammar) or "")[1]
     return judge_of(json.loads(grammar.text)) if grammar.kind == "json_schema" else None
 
 
 def nested_json(schema: Any, *, compact: bool = False) -> str:
     """Return the Lark expression that matches JSON of a schema."""
-    schema, rules = _schema_and_rules(schema, compact)
+    check_values(schema)
+    check_counts(schema)
+    rewritten = rewrite(without_custom_formats(schema))
+    exact = exact_rules(rewritten, partial(_json, compact=compact), "" if compact else _SPACE)
+    if exact is None:
+        return _json(rewritten, compact=compact)
+    return f"%lark {{\n{JUDGED}{json.dumps(rewritten)}\n{exact}\n}}"
+
+
+def _json(rewritten: Any, *, compact: bool) -> str:
+    schema, rules = _readable(rewritten, compact)
     return f"%json {json.dumps({**schema, 'x-guidance': rules})}"
 
 
 def _schema_and_rules(schema: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
     check_values(schema)
     check_counts(schema)
-    schema = one_spelling(maskable(rewrite(without_custom_formats(schema))))
+    return _readable(rewrite(without_custom_formats(schema)), compact)
+
+
+def _readable(rewritten: Any, compact: bool) -> "tuple[dict[str, Any], JsonCompileOptions]":
+    """Return (a rewritten schema as llguidance reads it rightly, llguidance's settings for it)."""
+    schema = one_spelling(maskable(rewritten))
     rules: JsonCompileOptions = {"lenient": False}
     if compact:
         rules["whitespace_flexible"] = False

@@ -22,8 +22,8 @@ _LISTS = 400
 _MOST_WRITTEN = 100_000
 """The most characters that the rewriting of one schema adds: nested conditions, written twice each,
 would double it with each level."""
-_ALL_TYPES = ("object", "array", "string", "number", "boolean", "null")
-_NO_RULES = frozenset({
+ALL_TYPES = ("object", "array", "string", "number", "boolean", "null")
+NO_RULES = frozenset({
     "title", "description", "default", "examples", "$comment", "$schema", "$id", "deprecated",
     "readOnly", "writeOnly",
 })  # fmt: skip
@@ -102,7 +102,7 @@ def opposite(schema: Any) -> Any:
     """Return a schema of the values that another does not allow; _NoEquivalentError if none is."""
     if isinstance(schema, bool):
         return not schema
-    rules = {name: value for name, value in schema.items() if name not in _NO_RULES}
+    rules = {name: value for name, value in schema.items() if name not in NO_RULES}
     return _any_of(_opposite_of(name, value) for name, value in rules.items())
 
 
@@ -124,18 +124,18 @@ def _no_type(value: Any) -> Any:
     names = {value} if isinstance(value, str) else {*value}
     if "integer" in names and "number" not in names:
         raise _NoEquivalentError
-    rest = [name for name in _ALL_TYPES if name not in names]
+    rest = [name for name in ALL_TYPES if name not in names]
     return {"type": rest} if rest else False
 
 
 def _no_value(values: Sequence[Any]) -> Any:
     """Return a schema of all values but these texts, booleans and nulls."""
-    by_type: dict[str, list[Any]] = {name: [] for name in _ALL_TYPES}
+    by_type: dict[str, list[Any]] = {name: [] for name in ALL_TYPES}
     for value in values:
-        by_type[next(name for name in _ALL_TYPES if TYPES[name](value))].append(value)
+        by_type[next(name for name in ALL_TYPES if TYPES[name](value))].append(value)
     if by_type["object"] or by_type["array"] or by_type["number"]:
         raise _NoEquivalentError  # bounds allow fewer spellings of numbers than a check does
-    free = [name for name in _ALL_TYPES if not by_type[name]]
+    free = [name for name in ALL_TYPES if not by_type[name]]
     ways: list[Any] = [{"type": free}] if free else []
     if texts := by_type["string"]:
         escaped = "|".join(re.sub(r"[^a-zA-Z0-9]", _escape, text) for text in texts)
@@ -210,7 +210,7 @@ def _one_of(schema: dict[str, Any]) -> dict[str, Any]:
     """Write alternatives that differ by required names, which are not disjoint by themselves."""
     options = schema["oneOf"]
     if len(options) > 6 or not all(
-        isinstance(option, dict) and {*option} - _NO_RULES == {"required"} for option in options
+        isinstance(option, dict) and {*option} - NO_RULES == {"required"} for option in options
     ):
         raise _NoEquivalentError
     ways = [
@@ -250,7 +250,7 @@ def _contains(lists: tuple[str, str], schema: dict[str, Any]) -> dict[str, Any]:
     groups = [group for size in sizes for group in _groups(range(int(places)), size)]
     ways = [_list_with(lists, item, group, other) for group in groups]
     if schema.get("type") != "array":
-        ways.append({"type": [name for name in _ALL_TYPES if name != "array"]})
+        ways.append({"type": [name for name in ALL_TYPES if name != "array"]})
     return _drop(schema, "contains", "minContains", "maxContains", also=[_any_of(ways)])
 
 
@@ -264,11 +264,11 @@ def _list_with(lists: tuple[str, str], item: Any, places: Sequence[int], other: 
 
 def _values(schema: Any) -> list[Any] | None:
     """Return the values that a schema lists; None if it has another rule."""
-    rules = {*schema} - _NO_RULES if isinstance(schema, dict) else set()
+    rules = {*schema} - NO_RULES if isinstance(schema, dict) else set()
     if not ({"enum", "const"} & rules) or not rules <= {"enum", "const", "type"}:
         return {"boolean": [True, False]}.get(schema.get("type")) if rules == {"type"} else None
     values = schema.get("enum", [schema.get("const")])
-    types = schema.get("type", _ALL_TYPES)
+    types = schema.get("type", ALL_TYPES)
     names = [types] if isinstance(types, str) else types
     if "const" in rules and "enum" in rules:
         return None
@@ -281,7 +281,7 @@ def _property_names(schema: dict[str, Any]) -> dict[str, Any]:
     names, rest = schema["propertyNames"], schema.get("additionalProperties", True)
     if names is False:
         raise _NoEquivalentError
-    rules = {} if names is True else {n: v for n, v in names.items() if n not in _NO_RULES}
+    rules = {} if names is True else {n: v for n, v in names.items() if n not in NO_RULES}
     if rules.pop("type", "string") != "string":
         raise _NoEquivalentError
     if not rules:
@@ -336,7 +336,7 @@ def _groups(members: Iterable[_Member], size: int) -> list[tuple[_Member, ...]]:
 
 def _choose(ways: list[Any]) -> Any:
     """Return a schema of what any of several allows; of no object where there are none."""
-    return {"anyOf": ways} if ways else {"type": [name for name in _ALL_TYPES if name != "object"]}
+    return {"anyOf": ways} if ways else {"type": [name for name in ALL_TYPES if name != "object"]}
 
 
 def _dependencies(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:

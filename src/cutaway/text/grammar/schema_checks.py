@@ -34,7 +34,10 @@ from cutaway.text.grammar.schemas import (
 WHOLE, ANSWER = "", "answer"
 """Names of judged texts: the whole text, or the rule ``answer`` after a thought."""
 
-_RULE = re.compile(r"^([a-z_]\w*): %json (\{.*\})$", re.MULTILINE)
+JUDGED = "// a schema: "
+"""Begins the first line of rules that say a schema: a comment, with the schema."""
+
+_RULE = re.compile(rf"^([a-z_]\w*): (?:%json |%lark \{{\n{JUDGED})(\{{.*\}})$", re.MULTILINE)
 _LATER = {
     "draft-04": ("const", "contains", "propertyNames", "if", "then", "else", "prefixItems"),
     "draft-06": ("if", "then", "else", "prefixItems"),
