@@ -25,7 +25,7 @@ def write_tiny_lfm2(
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_shortconv_l_cache(taps)
     add_tokens(writer)
-    head = hidden // heads
+    head = hidden // max(heads, 1)
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd": (VOCAB, hidden), "token_embd_norm": (hidden,),
     }  # fmt: skip

@@ -224,6 +224,15 @@ def test_a_file_is_refused(write, sentence, backend, tmp_path):
         LLM(path, backend=backend, progress=False)
 
 
+def test_an_lfm2_may_have_no_layer_with_attention(tmp_path):
+    path = write_tiny_lfm2(tmp_path / "convolutions.gguf", attends=(), heads=0)
+    ours, expected = (
+        LLM(path, backend=backend, progress=False).logits([5, 6, 7, 8])
+        for backend in ("cpu", "reference")
+    )
+    assert np.mean((ours - expected) ** 2) < 0.01 * np.mean(expected**2)
+
+
 def test_what_one_backend_lacks_the_other_has(tmp_path):
     assert greedy(write_tiny_lfm2(tmp_path / "16.gguf", taps=16))
     path = write_tiny_lfm2(tmp_path / "17.gguf", taps=17)

@@ -64,7 +64,7 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
     of a layer and a gate for each head.
     """
     has_post_norms = g.has("blk.0.post_attention_norm.weight")
-    has_gate = g.has(f"blk.{c.recurrent.index(False)}.attn_gate.weight")
+    has_gate = any(g.has(f"blk.{i}.attn_gate.weight") for i in range(c.layers))
     gate = Graph.sigmoid_mul if has_gate else None
 
     def post_norm(y: Tensor, weight: str) -> Tensor:
