@@ -66,6 +66,12 @@ def test_parts_of_quantised_matrices_are_read_as_their_dtype_says(tmp_path):
         opened(tmp_path, safetensors(header, bytes(8)))
 
 
+@pytest.mark.parametrize(("metadata", "texts"), [({"a": "b", "c": 5}, {"a": "b"}), ([], {})])
+def test_metadata_that_is_no_text_is_left_out(tmp_path, metadata, texts):
+    file = opened(tmp_path, safetensors({"__metadata__": metadata, "a": entry()}, bytes(8)))
+    assert file.metadata == texts
+
+
 ENTRIES = {
     "lacks a sound dtype": {"a": 5},
     "lacks a sound": {"a": {"dtype": "F32", "shape": [2]}},

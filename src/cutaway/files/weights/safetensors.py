@@ -53,7 +53,8 @@ class _Entry:
 class SafetensorsFile(TensorFile):
     """The tensors of one file: names in the order of the header, sizes, and their bytes.
 
-    metadata: the file's own texts by key, which the format leaves to its writers
+    metadata: the file's own texts by key, which the format leaves to its writers; what is no text
+        is left out
 
     Raises `InputError` if the file cannot be opened and `FormatError` if it is not a sound
     safetensors file. A file may have tensors of dtypes other than F32, F16 and BF16, which are
@@ -65,8 +66,7 @@ class SafetensorsFile(TensorFile):
         self.path = Path(path)
         data = open_bytes(self.path, ".safetensors")
         start, header = self._header(data)
-        texts = header.pop(_METADATA, None)
-        self.metadata: Mapping[str, str] = texts if isinstance(texts, dict) else {}
+        self.metadata = _texts(header.pop(_METADATA, None))
         self._entries = MappingProxyType(
             {name: self._entry(name, entry, start, data.nbytes) for name, entry in header.items()}
         )
@@ -176,6 +176,11 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     if len(values) < len(pairs):
         raise ValueError("a key occurs twice")
     return values
+
+
+def _texts(metadata: Any) -> Mapping[str, str]:
+    values = metadata if isinstance(metadata, dict) else {}
+    return {key: text for key, text in values.items() if isinstance(text, str)}
 
 
 def _sizes(value: Any) -> TypeGuard[list[int]]:
