@@ -120,6 +120,17 @@ def as_float(tensor):
     return np.zeros(tensor.shape, np.float32)
 
 
+def first(number):
+    """The same tensor with another first number."""
+
+    def change(tensor):
+        data = (tensor.data if isinstance(tensor, Typed) else tensor).copy()
+        data.reshape(-1)[0] = number
+        return Typed(tensor.dtype, data) if isinstance(tensor, Typed) else data
+
+    return change
+
+
 def one_group_more(g_idx):
     return np.append(g_idx[:-1], np.int32(g_idx.max() + 1)).astype(np.int32)
 
@@ -203,6 +214,8 @@ TENSORS = [
     ("torchao-int8", "_weight_scale", None, "q_proj._weight_scale' is missing"),
     ("torchao-int8", "_weight_scale", cut, "_weight_scale' has the shape .256, 0.: it holds"),
     ("torchao-int8-asymmetric", "_weight_zero_point", lambda z: z[:9], "another shape than the s"),
+    ("torchao-int4-bytes", "_weight_qdata", first(8), "_weight_qdata' holds codes outside of -8"),
+    ("torchao-int4-bytes", "_weight_qdata", first(-9), "_weight_qdata' holds codes outside of -8"),
     ("torchao-int4", "_weight_zero_point", None, "q_proj._weight_zero_point' is missing"),
     ("llm-int8", "SCB", None, "q_proj.SCB' is missing"),
     ("llm-int8", "weight_format", lambda w: np.array(1, np.uint8), "rows are mixed for a GPU"),

@@ -100,10 +100,10 @@ def _bytes(parts: MatrixParts, bits: int) -> Grouped:
             "the model again"
         )
     format = format_of(f"INT{bits}", parts.base + _CODES, cols, group)
-    middle = np.int8(8 if bits == 4 else 0)  # the code that stands for -8 is 0
+    middle = _middle(bits)
 
     def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.int8]]:
-        codes = (parts.array(_CODES) + middle).view(np.uint8)
+        codes = _codes(parts, bits)
         zeros = parts.array(_ZERO).reshape(sides) if has_zeros else np.zeros(sides, np.int8)
         grid = (rows, sides[1])
         scales = np.broadcast_to(parts.array(_SCALE).reshape(sides), grid)
@@ -111,6 +111,23 @@ def _bytes(parts: MatrixParts, bits: int) -> Grouped:
         return packed, scales, np.broadcast_to(zeros + middle, grid)
 
     return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
+
+
+def _middle(bits: int) -> np.int8:
+    """Return the code for 0, as `weights.formats` has it: of 4 bits, the code for -8 is 0."""
+    return np.int8(8 if bits == 4 else 0)
+
+
+def _codes(parts: MatrixParts, bits: int) -> Bytes:
+    """Return the codes as `weights.formats` has them; FormatError if one has more bits."""
+    stored = parts.array(_CODES)
+    if bits == 4 and not (stored.min() >= -8 and stored.max() <= 7):
+        raise FormatError(
+            f"the tensor {quote(parts.base + _CODES)} holds codes outside of -8 to 7, and its "
+            "codes have 4 bits; download the model again"
+        )
+    codes: Bytes = (stored + _middle(bits)).view(np.uint8)
+    return codes
 
 
 def _pairs(parts: MatrixParts) -> Grouped:
