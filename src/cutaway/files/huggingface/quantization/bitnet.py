@@ -20,6 +20,7 @@ from cutaway.files.huggingface.quantization.grouped import (
     Grouped,
     MatrixParts,
     bases,
+    read_factor,
 )
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
@@ -82,19 +83,13 @@ class BitNet:
     def _read_packed(self, parts: MatrixParts) -> Grouped:
         height, cols = parts.sides(".weight", "U8")
         parts.expect(".weight_scale", (1,), *FLOATS)
-        factor = parts.array(".weight_scale")
-        if not 0 < factor[0] < np.inf:
-            raise FormatError(
-                f"the tensor {quote(parts.base + '.weight_scale')} is {factor[0]}, and a scale is "
-                "above 0; download the model again"
-            )
+        factor = read_factor(parts, ".weight_scale", is_inverse=self._is_inverse)
 
         def read() -> tuple[Bytes, NDArray[np.float32], None]:
             packed = parts.array(".weight")
             codes = [packed >> np.uint8(shift) & np.uint8(3) for shift in (0, 2, 4, 6)]
             return np.concatenate(codes), np.ones(1, np.float32), None
 
-        factor = np.reciprocal(factor) if self._is_inverse else factor
         return TernaryMatrix(
             parts.base, tuple(parts.used), (4 * height, cols), _format_of(parts, cols), cols, read,
             factor=factor,

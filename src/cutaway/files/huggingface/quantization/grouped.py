@@ -205,6 +205,23 @@ FLOATS = ("F16", "BF16", "F32")
 """The dtypes of scales."""
 
 
+def read_factor(parts: MatrixParts, ending: str, *, is_inverse: bool) -> NDArray[np.float32]:
+    """Return the factor of a matrix's products, (1,); FormatError if it is no ordinary number.
+
+    is_inverse: whether the tensor has 1 / factor
+    """
+    stored = parts.array(ending).reshape(1)
+    with np.errstate(all="ignore"):  # what comes of it is checked
+        factor: NDArray[np.float32] = np.reciprocal(stored) if is_inverse else stored
+    if not 0 < factor[0] < np.inf:
+        which = "its inverse" if is_inverse else "it"
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} is {stored[0]}, and {which} must be a finite "
+            "number above 0; download the model again"
+        )
+    return factor
+
+
 # -- unpacking codes of a few bits -----------------------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from cutaway.files.huggingface.quantization.grouped import (
     MatrixParts,
     bases,
     fields,
+    read_factor,
 )
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
@@ -94,17 +95,6 @@ def nvfp4_matrix(parts: MatrixParts, codes: str, factor: str) -> Grouped:
             )
         return parts.array(codes), scales, None
 
+    number = read_factor(parts, factor, is_inverse=factor == ".weight_global_scale")
     name, used = parts.base, tuple(parts.used)
-    return _Nvfp4(name, used, (rows, cols), "NVFP4", _GROUP, read, factor=_factor(parts, factor))
-
-
-def _factor(parts: MatrixParts, ending: str) -> NDArray[np.float32]:
-    """Return the factor of the products, (1,); FormatError if it is no ordinary number."""
-    stored = parts.array(ending).reshape(1)
-    if not np.isfinite(stored).all() or stored[0] <= 0:
-        raise FormatError(
-            f"the tensor {quote(parts.base + ending)} is {stored[0]}, and a factor is above 0; "
-            "download the model again"
-        )
-    factor: NDArray[np.float32] = stored
-    return np.reciprocal(factor) if ending == ".weight_global_scale" else factor
+    return _Nvfp4(name, used, (rows, cols), "NVFP4", _GROUP, read, factor=number)
