@@ -17,7 +17,7 @@ from support.adapters import random_lora, write_lora
 from support.quantised.affine import mlx, torchao_bytes
 from support.quantised.floats import fp8, nvfp4
 from support.quantised.integers import awq, gptq, make_compressed
-from support.quantised.method import Typed
+from support.quantised.method import Typed, bf16
 from support.quantised.tensors import read_metadata, read_tensors, write_tensors
 from support.quantised_folders import (
     HIDDEN,
@@ -281,3 +281,18 @@ def test_an_order_that_is_none_is_refused(made, backend):
         _, graph = model.build(file.metadata, shapes)
         with pytest.raises(FormatError, match="order' must hold each number from 0 to 255 once"):
             backends.load(backend, graph, file, kv_blocks=1, context=32)
+
+
+def test_the_mean_of_master_weights_is_the_nearest(tmp_path):
+    """In float32 a sum of 2^24 and ones loses some of the ones: 256, not 258, would be nearest."""
+    path = write_folder(tmp_path, METHODS["bitnet-master"])
+    tensors, name = (
+        read_tensors(path / "model.safetensors"),
+        "model.layers.0.self_attn.q_proj.weight",
+    )
+    numbers = np.ones(tensors[name].data.size)
+    numbers[0], numbers[-9:] = 2.0**24, 2.0
+    tensors[name] = bf16(numbers.reshape(tensors[name].data.shape))[0]
+    write_tensors(path / "model.safetensors", tensors, read_metadata(path / "model.safetensors"))
+    with HuggingFaceFolder(path) as file:
+        assert file.dequantize_scaled("blk.0.attn_q.weight").max() == 258

@@ -8,6 +8,7 @@ magnitude.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import fsum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,8 +88,14 @@ class BitNet:
 
         def read() -> tuple[Bytes, NDArray[np.float32], None]:
             packed = parts.array(".weight")
-            codes = [packed >> np.uint8(shift) & np.uint8(3) for shift in (0, 2, 4, 6)]
-            return np.concatenate(codes), np.ones(1, np.float32), None
+            fields = [packed >> np.uint8(shift) & np.uint8(3) for shift in (0, 2, 4, 6)]
+            codes = np.concatenate(fields)
+            if codes.max() > 2:
+                raise FormatError(
+                    f"the tensor {quote(parts.base + '.weight')} holds the code 3, and a weight is "
+                    "-1, 0 or 1 (codes 0, 1 and 2); download the model again"
+                )
+            return codes, np.ones(1, np.float32), None
 
         return TernaryMatrix(
             parts.base, tuple(parts.used), (4 * height, cols), _format_of(parts, cols), cols, read,
@@ -103,12 +110,24 @@ def _round_master(parts: MatrixParts) -> Grouped:
 
     def read() -> tuple[Bytes, NDArray[np.float32], None]:
         weights = parts.array(".weight")
-        scale = np.reciprocal(np.maximum(np.abs(weights).mean(dtype=np.float32), _LEAST))
+        magnitude = _mean_magnitude(weights)
+        if not np.isfinite(magnitude):
+            raise FormatError(
+                f"the tensor {quote(parts.base + '.weight')} holds weights that are not finite; "
+                "download the model again"
+            )
+        scale = np.reciprocal(np.maximum(magnitude, _LEAST))
         codes = np.clip(np.rint(weights * scale), -1, 1) + 1
         return codes.astype(np.uint8), _nearest(dtype, np.reciprocal(scale)), None
 
     format = _format_of(parts, shape[1])
     return TernaryMatrix(parts.base, tuple(parts.used), shape, format, shape[1], read)
+
+
+def _mean_magnitude(weights: NDArray[np.float32]) -> np.float32:
+    """Return the nearest float32 to the mean, whose sum has one order on all processors."""
+    columns = np.add.reduce(np.abs(weights), axis=0, dtype=np.float64)  # row after row
+    return np.float32(fsum(columns) / weights.size)
 
 
 def _nearest(dtype: str, number: np.float32) -> NDArray[np.float32]:
