@@ -268,8 +268,8 @@ def drafted_tokens(speculator):
     """Return a list, which grows by the number of tokens of each draft."""
     counts, propose = [], speculator.propose
 
-    def counting(requests, rows):
-        drafts = propose(requests, rows)
+    def counting(requests, rows, settle):
+        drafts = propose(requests, rows, settle)
         counts.extend(map(len, drafts))
         return drafts
 

@@ -65,7 +65,7 @@ class Engine:
         windows = windows_of(backend.kv, backend.kv_blocks, limits.context_length, policy.max_rows)
         states = states_of(backend.kv, backend.kv_blocks, DRAFT_STATES)
         self.blocks = BlockManager(backend.kv_blocks, backend.kv.block_tokens, windows, states)
-        self.speculator = Speculator(settle=self._copy_blocks)
+        self.speculator = Speculator()
         self._sequence_blocks = SequenceBlocks(self.blocks, prefix_cache=policy.prefix_cache)
         self.scheduler = Scheduler(self._sequence_blocks, policy, self.speculator)
         self.phases = Phases()
@@ -105,7 +105,7 @@ class Engine:
         self.steps += 1
         self.phases = phases = Phases()
         started = perf_counter()
-        scheduled = self.scheduler.schedule()
+        scheduled = self.scheduler.schedule(self._copy_blocks)
         self._emit_started()
         if scheduled:
             self._copy_blocks()

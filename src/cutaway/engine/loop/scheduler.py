@@ -8,7 +8,7 @@ learns the costs of decoding and of rows from the times of steps. No token depen
 
 from bisect import insort
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import NamedTuple
@@ -144,11 +144,14 @@ class Scheduler:
         self.draft_s = 0.0  # seconds that the last step spent on draft tokens
         self._step_time, self._step_rows = StepTime(), StepRows(0, 0, 0)
 
-    def schedule(self) -> list[Scheduled]:
-        """The rows of the next step, in the order of the queue; empty without sequences."""
+    def schedule(self, settle: Callable[[], None]) -> list[Scheduled]:
+        """The rows of the next step, in the order of the queue; empty without sequences.
+
+        settle: makes the pending copies of KV blocks, before a draft head reads these
+        """
         self.started, self.draft_s = [], 0.0
         self._admit()
-        decoding = self._decode()
+        decoding = self._decode(settle)
         prefill = self._prefill(decoding)
         # A sequence that was scheduled may have been preempted for an older one since.
         decoding = [s for s in decoding if s.sequence.memory.blocks]
@@ -232,7 +235,7 @@ class Scheduler:
 
     # -- rows --------------------------------------------------------------------------------
 
-    def _decode(self) -> list[Scheduled]:
+    def _decode(self, settle: Callable[[], None]) -> list[Scheduled]:
         """The rows of sequences that decode, with draft tokens."""
         scheduled: list[Scheduled] = []
         waiting = [s for s in self.running if s.decoder.is_decoding(s)]
@@ -243,10 +246,11 @@ class Scheduler:
                 if num_rows := entry.num_rows:  # else it waits for room
                     scheduled.append(entry)
                     room -= num_rows
-        self._draft([s for s in scheduled if s.sequence.decoder.drafts], len(scheduled))
+        drafting = [s for s in scheduled if s.sequence.decoder.drafts]
+        self._draft(drafting, len(scheduled), settle)
         return scheduled
 
-    def _draft(self, scheduled: list[Scheduled], rows: int) -> None:
+    def _draft(self, scheduled: list[Scheduled], rows: int, settle: Callable[[], None]) -> None:
         """Set draft tokens; the sequences share the step's room equally."""
         drafting = [s for s in scheduled if _wants_drafts(s.sequence)]
         if not drafting:
@@ -263,7 +267,7 @@ class Scheduler:
             return
         started = perf_counter()
         requests = [(s.sequence, fits) for s, fits in draft_requests]
-        proposed = self._speculator.propose(requests, rows)
+        proposed = self._speculator.propose(requests, rows, settle)
         self.draft_s = perf_counter() - started
         for (entry, _), drafts in zip(draft_requests, proposed, strict=True):
             entry.set_drafts(drafts, "draft")

@@ -206,30 +206,29 @@ class DraftState:
 class Speculator:
     """Drafts for decoding sequences: by n-grams, Jacobi decoding, a draft model or a draft head.
 
-    draft   may be set at any time
-    settle  makes the pending copies of the model's KV blocks, before a draft head reads these
-    costs   what drafts cost
+    draft  may be set at any time
+    costs  what drafts cost
     """
 
-    def __init__(
-        self, draft: "DraftModel | DraftHead | None" = None,
-        settle: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        self.draft, self._settle = draft, settle
+    def __init__(self, draft: "DraftModel | DraftHead | None" = None) -> None:
+        self.draft = draft
         self.costs = StepCosts()
         self._states: dict[int, DraftState] = {}  # by sequence id
 
-    def propose(self, draft_requests: list[tuple[Sequence, int]], rows: int) -> list[list[int]]:
+    def propose(
+        self, draft_requests: list[tuple[Sequence, int]], rows: int, settle: Callable[[], None]
+    ) -> list[list[int]]:
         """Return draft tokens for each (sequence, most tokens).
 
-        rows: how many rows the step has without them
+        rows: how many rows the step has without them. settle: makes the pending copies of the
+        model's KV blocks, before a draft head reads these
         """
         if self.costs.probes(rows):
             draft_requests = [(s, 0) for s, _ in draft_requests]
         texts = [s for s, _ in draft_requests if not _is_drafted_by_model(s)]
         models = [(s, n) for s, n in draft_requests if _is_drafted_by_model(s)]
         costs = self.costs.draft_costs(rows, max(len(texts), 1)) if texts else ()
-        drafted = iter(self._draft_by_model(models, rows) if self.draft and models else [])
+        drafted = iter(self._draft_by_model(models, rows, settle) if self.draft and models else [])
         return [
             next(drafted, []) if _is_drafted_by_model(s) else self._draft_from_text(s, n, costs)
             for s, n in draft_requests
@@ -314,14 +313,16 @@ class Speculator:
             return FROM_BLOCK if self.draft.passes(2) == 1 else FROM_MODEL
         return FROM_JACOBI if sequence.request.run.speculate == "jacobi" else FROM_NGRAM
 
-    def _draft_by_model(self, requests: list[tuple[Sequence, int]], rows: int) -> list[list[int]]:
+    def _draft_by_model(
+        self, requests: list[tuple[Sequence, int]], rows: int, settle: Callable[[], None]
+    ) -> list[list[int]]:
         """Draft with the model or head, and measure its passes."""
         assert self.draft
         costs = self.costs.draft_costs(rows, len(requests), self.draft)
         counts = [self._state(s).length.propose(0, n, costs) for s, n in requests]
         sequences = [sequence for sequence, _ in requests]
         if self._head and self._head.shares_blocks:
-            self._settle()
+            settle()
         started = perf_counter()
         drafted = self.draft.propose(list(zip(sequences, counts, strict=True)))
         if longest := max(map(len, drafted)):
