@@ -21,6 +21,7 @@ from cutaway.features.page.folder import write_page_folder
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.rerun import replay
 from cutaway.trace import Trace
+from support.adapters import random_lora, write_lora
 from support.families.row import VOCAB
 from support.random_diffusion_gemma import CANVAS, denoise, save
 from support.random_models import edit
@@ -193,6 +194,23 @@ def test_its_memory_has_the_embedding_twice(model):
     assert card.weight_bytes == tensors + embedding
     reference = LoadedModel.open(folder, Setup(backend="reference"), weights=False)
     assert reference._weight_bytes == 4 * opened.parts.parameters + embedding
+
+
+@pytest.mark.parametrize("setting", ["lora", "adapters"])
+def test_adapters_are_refused_before_any_weight_is_loaded(model, tmp_path, setting):
+    folder = model[0]
+    with LLM(folder, progress=False) as llm:
+        with open_model(folder) as source:
+            shape = source.tensors["blk.0.attn_q.weight"].shape
+        file = write_lora(
+            tmp_path / "lora.gguf", random_lora({"blk.0.attn_q.weight": shape}),
+            architecture=llm.config.architecture,
+        )  # fmt: skip
+        with pytest.raises(InputError, match=r"^adapters: this model denoises a canvas without"):
+            llm.model.open_adapter("a", file)
+    setup = Setup(lora=file) if setting == "lora" else Setup(adapters={"a": file})
+    with pytest.raises(InputError, match=f"^{setting}: this model denoises a canvas without"):
+        LoadedModel.open(folder, setup, weights=False)
 
 
 def test_what_looks_inside_or_leaves_the_server_refuses_in_a_sentence(model, tmp_path):

@@ -37,6 +37,7 @@ class LoadedAdapters:
         if sources := setup.adapter_files():
             from cutaway.compute.loading.adapter import Adapter  # few models have some
 
+            _check_takes_adapters(config, "lora" if "" in sources else "adapters")
             self._by_name = {k: Adapter.open(files, graph, config) for k, files in sources.items()}
             self.common = self._by_name.pop("", None)
         if path.is_dir() and config.architecture == "jina-bert-v3":
@@ -99,6 +100,7 @@ class LoadedAdapters:
         """
         from cutaway.compute.loading.adapter import Adapter  # few models have some
 
+        _check_takes_adapters(config, "adapters")
         files = Setup(lora=setup.lora, adapters={name: at}).adapter_files()
         if name in self._by_name:
             raise InputError("adapters", f": {name} is loaded already: unload it first")
@@ -134,3 +136,8 @@ class LoadedAdapters:
     def _all(self) -> "list[Adapter]":
         common = [self.common] if self.common else []
         return [*common, *self._by_name.values(), *self._by_task.values()]
+
+
+def _check_takes_adapters(config: ModelConfig, setting: str) -> None:
+    if config.attention == "canvas":
+        raise InputError(setting, ": this model denoises a canvas without adapters: leave it out")

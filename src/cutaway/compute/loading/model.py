@@ -169,10 +169,6 @@ class LoadedModel:
             return None
         from cutaway.compute.loading.canvas import load_canvas
 
-        if self._adapters.common or self._adapters.names:
-            raise InputError(
-                "lora", ": this model denoises a canvas without adapters: leave it out"
-            )
         return load_canvas(config, backend, file)
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
