@@ -25,6 +25,7 @@ from cutaway.compute.backends.base import (
 from cutaway.compute.backends.layout import KV_BLOCK
 from cutaway.compute.backends.reference.run import BatchRun, KVBlocks, StateSlots, kv_layout
 from cutaway.compute.model import Graph, Op
+from cutaway.compute.model.ops.linear import Adaptable
 from cutaway.compute.model.ops.rows import GivenRows
 from cutaway.files.weights import ModelFile
 
@@ -73,7 +74,11 @@ class ReferenceBackend(HostSampling):
 
     def _weights_of(self, graph: Graph, file: ModelFile) -> dict[str, Array]:
         """Return the weights, with those that the graph reads besides."""
-        names = {name for op in graph.ops for name in op.weights.values()} - self.weights.keys()
+        names = {name for op in graph.ops for name in op.weights.values()}
+        for op in graph.ops:
+            if isinstance(op, Adaptable):
+                names |= {name for lora in op.loras for name in (lora.a, lora.b)}
+        names -= self.weights.keys()
         return {**self.weights, **{name: file.dequantize_scaled(name) for name in names}}
 
     def run(self, batch: Batch) -> Logits:
