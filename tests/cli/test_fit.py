@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
 
 from cutaway import LLM
+from cutaway.base import reading_rate
 from cutaway.base.resources import Memory
 from cutaway.cli import model_fit
 from cutaway.compute.backends import KV_BLOCK
@@ -35,7 +36,7 @@ def given(monkeypatch):
 
     def give(free):
         monkeypatch.setattr(model_fit, "free_memory", lambda *, swap: Memory(free, "this machine"))
-        monkeypatch.setattr(model_fit, "_bandwidth", lambda _nbytes: BANDWIDTH)
+        monkeypatch.setattr(model_fit, "measure_bandwidth", lambda _nbytes: BANDWIDTH)
 
     return give
 
@@ -130,6 +131,22 @@ def test_the_table_is_of_the_cache_and_smaller_models_come_first(printed, given,
 def test_the_rate_is_measured(printed, home):
     [row] = document(printed, write_tiny_llama(home / "a.gguf"))["models"]
     assert row["read_bytes_per_s"] > 0
+
+
+def test_large_models_share_a_measurement(monkeypatch):
+    class Rate:
+        def __init__(self, pool, nbytes):
+            measured.append(nbytes)
+
+        def measure(self):
+            return BANDWIDTH
+
+    measured: list[int] = []
+    monkeypatch.setattr(reading_rate, "ReadingRate", Rate)
+    fits._measure.cache_clear()
+    assert [fits.measure_bandwidth(nbytes, 1) for nbytes in (10**9, 10**10)] == [BANDWIDTH] * 2
+    fits._measure.cache_clear()
+    assert measured == [256 << 20]
 
 
 def test_a_model_in_parts_and_a_folder_are_one_model_each(home):

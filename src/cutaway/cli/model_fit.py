@@ -5,7 +5,6 @@ can write at most.
 from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from cutaway.base.progress import megabytes
 from cutaway.base.resources import Memory, free_memory
 from cutaway.cli.terminal.drawing import print_lines
 from cutaway.cli.terminal.streams import print_json
-from cutaway.compute.loading.fit import MemoryFit, buffer_size, format_rate, measure_bandwidth
+from cutaway.compute.loading.fit import MemoryFit, format_rate, measure_bandwidth
 from cutaway.compute.loading.info import ModelInfo
 from cutaway.compute.model.config import MAX_CONTEXT
 from cutaway.errors import CutawayError, InputError
@@ -87,10 +86,7 @@ def _row(path: Path, args: Namespace, context: int, memory: Memory | None) -> _R
     context = min(context, card.config.context_length)
     fit = MemoryFit(card.weight_bytes, card.kv, card.active_bytes, context, memory)
     writes = card.config.is_causal and find_spec("cutaway.base._native")
-    return _Row(card, fit, _bandwidth(buffer_size(fit.read(context))) if writes else None)
-
-
-_bandwidth = cache(measure_bandwidth)
+    return _Row(card, fit, measure_bandwidth(fit.read(context)) if writes else None)
 
 
 def _lines(

@@ -6,6 +6,7 @@ else that takes time is left out, so a text is written more slowly than this lim
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from cutaway.base.progress import megabytes
 from cutaway.base.resources import Memory, default_threads
@@ -83,15 +84,15 @@ def format_rate(rate: float) -> str:
 def measure_bandwidth(nbytes: int, threads: int | None = None) -> float:
     """Return how many bytes a second the threads of a load read together.
 
-    nbytes: the bytes that a token reads; as many are read, since a small model stays in the caches
+    nbytes: the bytes that a token reads; as many are read, since a small model stays in the caches,
+        but no more than what no cache holds, which is measured once
     """
+    return _measure(min(nbytes, _LARGEST_BUFFER), threads or default_threads().count)
+
+
+@cache
+def _measure(buffer: int, threads: int) -> float:
     from cutaway.base import _native
     from cutaway.base.reading_rate import ReadingRate
 
-    pool = _native.Pool(threads or default_threads().count)
-    return ReadingRate(pool, buffer_size(nbytes)).measure()
-
-
-def buffer_size(nbytes: int) -> int:
-    """Return how many bytes to measure reading by, for a model that reads so many a token."""
-    return min(nbytes, _LARGEST_BUFFER)
+    return ReadingRate(_native.Pool(threads), buffer).measure()

@@ -185,4 +185,5 @@ def bound(entropies: Floats) -> float:
 def is_sure(rule: Rule, figures: Figures) -> bool:
     """Whether the mean entropy of cells is below the rule's threshold."""
     mean = ordered_sum(figures.entropy) / len(figures.entropy)
-    return rule.confidence_threshold is not None and mean < rule.confidence_threshold
+    assert rule.confidence_threshold is not None  # a rule has it with stability_threshold
+    return mean < rule.confidence_threshold
