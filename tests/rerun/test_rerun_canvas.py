@@ -228,9 +228,13 @@ def test_noise_has_no_price_though_the_model_names_a_mask(models, tmp_path):
     _, trace = traced(models, tmp_path / "t", rule={"rule": "diffusion-gemma", "max_passes": 3})
     with pytest.raises(InputError, match="a canvas of noise has no parallel loss"):
         price_of_trace(models["bidirectional"], trace)
+
+
+def test_likeliest_tokens_in_place_of_drawn_ones_have_no_price(models, tmp_path):
     masked = {"rule": "diffusion-gemma", "max_passes": 3, "start": "mask"}
     _, trace = traced(models, tmp_path / "m", rule=masked)
-    assert price_of_trace(models["bidirectional"], trace).passes
+    with pytest.raises(InputError, match="a canvas of remask 'unchosen' has no parallel loss"):
+        price_of_trace(models["bidirectional"], trace)
 
 
 def test_the_command_that_prices_a_trace(models, tmp_path, capsys):

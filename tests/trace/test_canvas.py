@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from cutaway.cli.main import main
 from cutaway.engine import Pass
 from cutaway.engine.canvas import ForcedCell, Rule
 from cutaway.errors import FormatError, InputError
@@ -271,6 +273,38 @@ def test_the_order_decides_by_the_margin(trace):
                 assert moment.margin <= 0
             other = [m for m in cell_life(trace, moment.neighbour) if m.index == moment.index]
             assert other[0].figure == pytest.approx(moment.figure - moment.margin)
+
+
+@pytest.mark.parametrize("start", ["mask", "noise"])
+def test_a_history_in_words_speaks_of_its_rule(start, tmp_path, capsys):
+    path = tmp_path / "canvas.jsonl"
+    rule = replace(RULES[7], start=start, noise="reuse", max_passes=20)
+    path.write_bytes(file_of(*events_of(rule, cells=CELLS)))
+    moments, text = [], ""
+    for cell in range(CELLS):
+        moments += cell_life(Trace.read(path), cell)
+        assert main(["trace", "why", str(path), str(cell + 1)]) == 0
+        text += capsys.readouterr().out
+    kept = [moment for moment in moments if moment.now is not None and not moment.event]
+    assert len(kept) == len(re.findall("kept$", text, re.MULTILINE)) > 0
+    assert "missed by -" not in text
+    assert "(remask edit)" not in text
+    assert "(remask unchosen)" in text
+    assert ("made way for the mask" in text) == ("No masked cell was left" in text)
+    assert ("made way for the mask" in text) == (start == "mask")
+    assert ("made way for noise" in text) == ("No noise was left" in text) == (start == "noise")
+
+
+def test_only_the_last_pass_over_a_block_leaves_what_was_not_drawn():
+    records = lines(raw(7))
+    passes = [record for record in records if record["kind"] == "pass"]
+    first, second = (record["cells"] for record in passes[:2])
+    token = next(t for t in first["token_id"] if t not in (first["token_id"][0], MASK))
+    first["now"][0] = token
+    second["was"][0] = token
+    second["now"][0] = token
+    with pytest.raises(FormatError, match="only a block's last pass leaves a token"):
+        Trace.parse(joined(records))
 
 
 def test_a_forced_cell_was_given_and_then_took_the_place():

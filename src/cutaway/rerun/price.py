@@ -80,7 +80,8 @@ def price(
     passes: those of a ``Completion``, or of a trace
     suffix_ids: tokens after the canvas; progress: called with ("reading", passes done, all passes)
 
-    Raises InputError if there are no passes, the canvas is one of noise, or the model has no mask.
+    Raises InputError if there are no passes, the canvas is one of noise, a cell has another token
+    than the drawn one, or the model has no mask.
     """
     if not passes:
         raise InputError("there are no passes to price: reveal a canvas, with denoise")
@@ -88,6 +89,12 @@ def price(
         raise InputError(
             "a canvas of noise has no parallel loss: its cells hold random tokens until they are "
             "revealed, and the loss is measured with masks"
+        )
+    cells = (cell for canvas_pass in passes for cell in canvas_pass.cells)
+    if any(cell.now not in (None, cell.was, cell.token_id) for cell in cells):
+        raise InputError(
+            "a canvas of remask 'unchosen' has no parallel loss: its last pass gives each cell its "
+            "likeliest token, and the loss is of drawn ones"
         )
     mask = llm.tokenizer.mask_id
     if mask is None:

@@ -203,6 +203,7 @@ class _Records:
         self.steps: list[Step] = []
         self.passes: list[Pass] = []
         self.canvas: dict[int, int | None] = {}  # position -> token id; None: masked
+        self.finished: tuple[int, int] | None = None  # the block whose cells got likeliest tokens
         self.end: End | None = None
 
     def take(self, line: bytes) -> None:
@@ -272,6 +273,10 @@ class _Records:
         first = len(head.prompt_token_ids)
         _require(canvas_pass.block[0] >= first, "block begins within the prompt")
         _require(canvas_pass.block[1] <= first + head.cells, "block ends behind the canvas")
+        _require(
+            canvas_pass.block != self.finished,
+            "now: only a block's last pass leaves a token that was not drawn",
+        )
         in_order = sorted({*positions}) == positions
         _require(in_order, "cells must be in the order of their positions")
         for position in (*positions, *canvas_pass.masked_again):
@@ -283,11 +288,10 @@ class _Records:
             left, again = self.canvas.get(cell.position), cell.position in canvas_pass.masked_again
             _require(cell.was == left, f"was: at {cell.position} passes left {left}")
             may_be = (None,) if again else (cell.was, cell.token_id)
-            may_end = head.chooses_anew and cell.now is not None  # with its likeliest token
-            _require(
-                may_end or cell.now in may_be,
-                f"now: it cannot leave {cell.now} at {cell.position}",
-            )
+            if cell.now not in may_be:
+                may_end = head.chooses_anew and cell.now is not None  # with its likeliest token
+                _require(may_end, f"now: it cannot leave {cell.now} at {cell.position}")
+                self.finished = canvas_pass.block
             self.canvas[cell.position] = cell.now
         self.canvas.update(dict.fromkeys(canvas_pass.masked_again))
         self.passes.append(canvas_pass)

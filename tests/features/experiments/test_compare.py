@@ -108,11 +108,10 @@ def test_an_encoder_writes_too(tiny, tmp_path_factory):
     assert all(way.bits > 0 for way in done.ways)
 
 
-def test_noise_has_no_price_though_the_model_names_a_mask(canvas):
+def test_noise_and_likeliest_tokens_have_no_price(canvas):
     rules = ["diffusion-gemma,max_passes=3", "diffusion-gemma,max_passes=3,start=mask"]
-    noised, masked = compare([canvas], "ab", rules=rules, **HOW).ways
-    assert noised.price is None
-    assert masked.price is not None
+    ways = compare([canvas], "ab", rules=[*rules, "threshold"], **HOW).ways
+    assert [way.price is None for way in ways] == [True, True, False]
 
 
 def test_progress_is_reported_to_the_end(tiny, canvas):

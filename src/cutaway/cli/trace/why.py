@@ -114,19 +114,21 @@ def _life(trace: Trace, cell: int, moments: tuple[CellMoment, ...]) -> list[str]
 def _sentence(trace: Trace, moment: CellMoment) -> str:
     at, decoder = f"Pass {count_from_1(moment.index)}", trace.head.decoder
     assert decoder is not None
+    rule = decoder.rule
     match moment.event:
         case "forced":
             instead = "" if moment.was is None else f" in the place of '{moment.was}'"
             return f"{at}: '{moment.now}' was given{instead}."
         case "edited":
-            return f"{at}: '{moment.now}' took the place of '{moment.was}' (remask edit)."
+            return f"{at}: '{moment.now}' took the place of '{moment.was}' (remask {rule.remask})."
         case "masked again":
             token = moment.was if moment.was is not None else moment.drawn
-            return f"{at}: '{token}' made way for the mask (remask {decoder.rule.remask})."
-    place = f"{moment.place} of {moment.masked} by {decoder.rule.order}"
+            blank = "noise" if rule.start == "noise" else "the mask"
+            return f"{at}: '{token}' made way for {blank} (remask {rule.remask})."
+    place = f"{moment.place} of {moment.masked} by {rule.order}"
     line = f"{at}: revealed with '{moment.now}', number {place}."
     if moment.neighbour is None:
-        return f"{line} No masked cell was left."
+        return f"{line} No {'noise' if rule.start == 'noise' else 'masked cell'} was left."
     margin = f"{abs(moment.margin or 0.0):.4g}"
     below = "missed by" if (moment.margin or 0.0) >= 0 else "was ahead by"
     return f"{line} Next in line was cell {count_from_1(moment.neighbour)}, which {below} {margin}."
@@ -136,8 +138,8 @@ def _row(moment: CellMoment) -> tuple[str, ...]:
     if moment.figure is None:
         return str(count_from_1(moment.index)), *[""] * 6, moment.event
     place = "" if moment.place is None else f"{moment.place} of {moment.masked}"
-    missed = ""
-    if not moment.event and moment.neighbour is not None:
+    missed = "" if moment.now is None else "kept"
+    if moment.now is None and moment.neighbour is not None:
         number = count_from_1(moment.neighbour)
         missed = f"missed by {-(moment.margin or 0.0):.4g} behind cell {number}"
     return (

@@ -206,8 +206,8 @@ def _write_way(
     ms, passes = 1e3 * (perf_counter() - started), done.passes
     if rule := options["denoise"]:
         figures = len(passes), sum(run_pass.rows for run_pass in passes)
-        bits_lost = None  # a canvas of noise ends with its likeliest tokens: nothing is drawn apart
-        if rule.start == "mask":
+        bits_lost = None  # of noise, or of likeliest tokens in the place of drawn ones
+        if rule.start == "mask" and rule.remask != "unchosen":
             bits_lost = price(llm, done.prompt_token_ids, passes, suffix_ids=suffix_ids).price
         came = [step.pass_index or 0 for step in done.steps]
     else:
