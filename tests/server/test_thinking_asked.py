@@ -210,6 +210,8 @@ def test_a_budget_of_20_gives_20_at_most(ask, path):
         ("/v1/chat/completions",
          {"thinking_token_budget": 5, "thinking": {"type": "enabled", "budget_tokens": 6}},
          "thinking.budget_tokens", "contradicts thinking_token_budget: give one of the two"),
+        ("/v1/chat/completions", {"thinking_token_budget": 5, "thinking_budget_tokens": 9},
+         "thinking_budget_tokens", "contradicts thinking_token_budget: give one of the two"),
         ("/v1/chat/completions", {"thinking_token_budget": -1},
          "thinking_token_budget", "must be greater than or equal to 0"),
         ("/v1/chat/completions", {"reasoning_effort": "none", "thinking_token_budget": 5},

@@ -32,6 +32,8 @@ ON_NAMES = [
     {"reasoning": {"max_tokens": 20}},
     {"thinking": {"type": "enabled", "budget_tokens": 20}},
     {"enable_thinking": True, "thinking_token_budget": 20},
+    {"enable_thinking": True, "thinking_token_budget": 20, "thinking_budget_tokens": 20},
+    {"enable_thinking": True, "thinking_token_budget": 20, "thinking_budget_tokens": -1},
     {"think": True},
     {"chat_template_kwargs": {"enable_thinking": True}},
 ]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import Denoise, Pass, StopParams
-from cutaway.engine.canvas import RULES, Rule, with_usual
+from cutaway.engine.canvas import RULES, Rule, read_rule, with_usual
 from cutaway.errors import InputError
 from cutaway.sampling import Observe, SamplingParams, gumbel
 from cutaway.sampling.luck import noise_tokens, place_of
@@ -226,6 +226,19 @@ def test_a_model_s_numbers_are_those_of_its_rule():
 def test_settings_that_do_nothing_alone_are_refused(changed, words):
     with pytest.raises(InputError, match=words):
         canvas(replace(DRIFTS, **changed)).add_to(seeing())
+
+
+@pytest.mark.parametrize("changed", [{"remask": "edit"}, {"remask": "none"}, {"steps": 4}])
+def test_another_remask_leaves_out_the_settings_of_unchosen(changed):
+    usual = {"rule": "diffusion-gemma", "max_passes": 9, "stability_threshold": 2}
+    for value in (with_usual(changed, usual), {"rule": "diffusion-gemma"} | changed):
+        rule = read_rule(value)
+        rule.check_whole()
+        assert rule.remask == changed.get("remask", "none")
+        assert rule.max_passes is rule.stability_threshold is rule.confidence_threshold is None
+    with pytest.raises(InputError, match="max_passes: only with remask 'unchosen'"):
+        read_rule(with_usual(changed | {"max_passes": 3}, usual)).check_whole()
+    assert read_rule({"rule": "mask-predict", "steps": 4}).remask == "lowest"
 
 
 def test_how_often_a_block_is_gone_over_must_be_said():

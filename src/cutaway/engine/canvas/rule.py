@@ -184,6 +184,7 @@ def _check_forced_cells(value: Any) -> tuple[ForcedCell, ...]:
 SETTINGS = ("rule", *(field.name for field in fields(Rule)))
 """The keys of a rule's settings: "rule", a name of ``RULES``, and the fields of ``Rule``."""
 COUNTS = ("steps", "threshold", "factor", "entropy_bound")
+_OF_UNCHOSEN = ("max_passes", "stability_threshold", "confidence_threshold")
 _CHOICES = {
     "order": ORDERS, "schedule": SCHEDULES, "remask": REMASKS, "cache": CACHES, "noise": NOISES,
     "start": STARTS,
@@ -237,11 +238,18 @@ def with_usual(value: Any, usual: Mapping[str, Any]) -> Any:
     settings = {"rule": value} if isinstance(value, str) else {} if value is True else value
     if not isinstance(settings, Mapping) or settings.get("rule", usual["rule"]) != usual["rule"]:
         return value
-    counts = [name for name in COUNTS if settings.get(name) is not None]
-    defaults = {
-        name: setting for name, setting in usual.items() if not counts or name not in COUNTS
-    }
+    left_out = _left_out(settings)
+    defaults = {name: setting for name, setting in usual.items() if name not in left_out}
     return {**defaults, **settings}
+
+
+def _left_out(settings: Mapping[str, Any]) -> set[str]:
+    """Return the settings of a rule that these replace, or that do nothing beside them."""
+    names = {*COUNTS} if any(settings.get(count) is not None for count in COUNTS) else set[str]()
+    usual = "unchosen" if settings.get("steps") is None else "none"
+    if settings.get("remask", usual) != "unchosen":
+        names.update(_OF_UNCHOSEN)
+    return names
 
 
 def read_rule(value: Any) -> Rule:
@@ -267,8 +275,9 @@ def read_rule(value: Any) -> Rule:
     check_choice("rule", name, tuple(RULES))
     if overrides.get("noise") == "held":  # its earlier name
         overrides["noise"] = "reuse"
-    if any(overrides.get(count) is not None for count in COUNTS):
-        overrides = {**dict.fromkeys(COUNTS), **overrides}
+    overrides = {**dict.fromkeys(_left_out(overrides)), **overrides}
+    if RULES[name].remask == "unchosen" and overrides.get("steps") is not None:
+        overrides.setdefault("remask", "none")
     return replace(RULES[name], **overrides)
 
 

@@ -8,10 +8,10 @@ them, and several that agree. The template decides what they do.
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutaway.errors import InputError, Name
-from cutaway.server.body import Body, Unsupported, optional, refusal
+from cutaway.server.body import Body, Unsupported, optional
 from cutaway.server.service import Service
 from cutaway.text.thinking import FLAGS, OFF, ThinkingWish
 
@@ -37,13 +37,6 @@ class ThinkingFields(Body):
     thinking_budget_tokens: int | None = optional(
         "llama-server's name of thinking_token_budget; -1: no budget", ge=-1
     )
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> "ThinkingFields":
-        budget = self.thinking_budget_tokens
-        if budget is not None and self.thinking_token_budget is not None:
-            raise refusal(" is thinking_token_budget: give one", "thinking_budget_tokens")
-        return self
 
     def budgets(self) -> Iterator[Budget]:
         """Yield the fields that limit the thought."""

@@ -40,6 +40,6 @@ VARIANTS: Mapping[str, Variant] = {
     for module in (bert, diffusion, gemma, gpt, ling, mamba)
     for name, variant in module.VARIANTS.items()
 }
+"""model_type that several families share -> the function that chooses one of them."""
 UNSUPPORTED: Mapping[str, str] = deepseek.UNSUPPORTED | diffusion.UNSUPPORTED
 """model_type of models that people ask for -> a sentence that refuses them."""
-"""model_type that several families share -> the function that chooses one of them."""
