@@ -187,6 +187,17 @@ def test_what_cannot_be_asked_is_refused(refused, arguments, sentence):
     assert sentence in refused("models", *arguments)
 
 
+@pytest.mark.parametrize("name", ["smollm2", "hf:org/repo", "hf:org/repo:file.gguf"])
+def test_nothing_is_fetched(refused, monkeypatch, name):
+    def fetch(*_args, **_settings):
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr("cutaway.files.hub.fetch.fetch", fetch)
+    monkeypatch.setattr("cutaway.files.hub.huggingface.fetch_repo_file", fetch)
+    monkeypatch.setattr("cutaway.files.hub.catalog.find_installed", lambda _model: None)
+    assert "and --fit fetches nothing" in refused("models", "--fit", name)
+
+
 def test_an_empty_folder_is_refused(refused, home):
     (home / "empty").mkdir()
     assert "has no .gguf file and no folder of transformers" in refused(

@@ -77,8 +77,20 @@ def _paths(names: list[str]) -> list[Path]:
                 )
             paths += inside
         else:
-            paths.append(hub.resolve(name))
+            paths.append(_local_path(name))
     return list(dict.fromkeys(paths))
+
+
+def _local_path(name: str) -> Path:
+    """Return a model's file or folder, which is on this machine; nothing is fetched."""
+    model = hub.find(name)
+    path = hub.find_local(model) if model else None
+    if path is None and (model or name.startswith(hub.HF_PREFIX)):
+        raise InputError(
+            f"{name} would have to be fetched, and --fit fetches nothing: fetch it first, or name "
+            "a file or folder"
+        )
+    return path or hub.resolve(name)
 
 
 def _row(path: Path, args: Namespace, context: int, memory: Memory | None) -> _Row:

@@ -86,3 +86,13 @@ test("a canvas of noise shows what the next pass reads, and chooses among all ce
   assert.equal(canvas.order(0).length, passes[0].cells.position.length);
   assert.ok(passes.at(-1).cells.now.every((token) => token !== null));
 });
+
+test("the largest entropy is found in a canvas of any size", () => {
+  const trace = opened("canvas.jsonl");
+  const pass = trace.passes[0];
+  const cells = Array.from({ length: 300_000 }, (_, at) => ({ ...pass.cells[0], entropy: at === 7 ? 9 : 1 }));
+  const canvas = canvasOf(trace);
+  assert.equal(canvas.largestEntropy, Math.max(...trace.passes.flatMap((each) => each.cells.map((cell) => cell.entropy))));
+  trace.passes.push({ ...pass, cells });
+  assert.equal(canvasOf(trace).largestEntropy, 9);
+});

@@ -47,6 +47,8 @@ export class Canvas {
     this.tokens = [];
     /** @type {Map<number, PassCell>[]} what each pass computed, by cell */
     this.seen = [];
+    /** The largest entropy of a cell in any pass, in nats, or a little more than 0. */
+    this.largestEntropy = 1e-9;
     this.grow();
   }
 
@@ -56,6 +58,7 @@ export class Canvas {
       const now = this.tokens.at(-1)?.slice() ?? new Int32Array(this.length).fill(MASKED);
       const cells = new Map(pass.cells.map((seen) => [seen.position - this.first, seen]));
       for (const [cell, seen] of cells) now[cell] = seen.now ?? MASKED;
+      for (const seen of pass.cells) this.largestEntropy = Math.max(this.largestEntropy, seen.entropy);
       for (const position of pass.masked_again) now[position - this.first] = MASKED;
       this.tokens.push(now);
       this.seen.push(cells);

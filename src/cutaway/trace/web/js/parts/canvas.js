@@ -96,7 +96,7 @@ class CanvasPanel extends View {
   /** @param {Trace} trace @param {Canvas} canvas @param {number} at */
   drawCells(trace, canvas, at) {
     const states = new Map(legendOf(canvas));
-    const most = Math.max(...trace.passes.flatMap((pass) => pass.cells.map((seen) => seen.entropy)), 1e-9);
+    const most = canvas.isNoise ? canvas.largestEntropy : 1;
     this.cellElements.forEach((cell, i) => {
       const { state, token, seen } = canvas.cellAfter(at, i);
       const name = token === null ? "" : trace.nameOf(token);
