@@ -85,6 +85,15 @@ def read_texts(llm: LLM, layers: list[int], count: int, length: int) -> tuple[li
     return texts, sizes
 
 
+def check_count(texts: int) -> None:
+    """Raise SystemExit if a step of the training needs more texts."""
+    if texts < BATCH:
+        raise SystemExit(
+            f"texts of more than {2 * BLOCK} tokens: {texts}, but a step needs {BATCH}: "
+            "raise --texts or --length"
+        )
+
+
 # -- the drafter -----------------------------------------------------------------------------------
 
 
@@ -301,6 +310,7 @@ def make(llm: LLM, folder: Path, minutes: float, count: int, length: int) -> Non
     depth = len(anatomy.stream) - 1
     layers = sorted({round(x) for x in np.linspace(min(1, depth - 2), depth - 2, 4)})
     texts, units = read_texts(llm, layers, count, length)
+    check_count(len(texts))
     used = {token for text in texts for token in text.ids.tolist()}
     tokens = sum(len(text.ids) for text in texts)
     print(f"{len(texts)} texts of {tokens} tokens, {len(used)} kinds", flush=True)

@@ -29,11 +29,29 @@ def test_each_turn_continues_the_one_before():
 
 
 def test_what_is_read_has_the_edits_before_it():
-    messages = make_session(1, lambda text: len(text.split())).turns[-1].messages
-    edits = [
-        json.loads(message["tool_calls"][0]["function"]["arguments"])["text"]
-        for message in messages
-        if message.get("tool_calls") and "text" in message["tool_calls"][0]["function"]["arguments"]
-    ]
-    results = [message["content"] for message in messages if message["role"] == "tool"]
-    assert all(any(text in result for result in results) for text in edits)
+    """At this scale a result is a whole file, so each later result is known, and is not cut."""
+    messages = make_session(15, lambda text: len(text.split())).turns[-1].messages
+    files: dict[str, list[str]] = {}
+    checked = dict.fromkeys(("search", "read_file", "run_tests"), 0)
+    for call, result in pairwise(messages):
+        if not call.get("tool_calls"):
+            continue
+        function = call["tool_calls"][0]["function"]
+        arguments = json.loads(function["arguments"])
+        path, name, line = arguments["path"], function["name"], arguments.get("line", 1)
+        seen = result["content"].split("; ")
+        if name == "read_file":
+            first = len(seen) - line + 1
+            whole = [*seen[first:], *seen[:first]]
+            checked[name] += files.setdefault(path, whole) == whole
+            assert files[path] == whole
+        elif path in files and name == "edit_file":
+            files[path][line - 1] = arguments["text"]
+        elif path in files:
+            lines = {
+                "search": [text for text in files[path] if arguments.get("word", "") in text],
+                "run_tests": [f"test of {text.split()[0]} passed" for text in files[path]],
+            }
+            assert seen == lines[name]
+            checked[name] += 1
+    assert all(count > 4 for count in checked.values())
