@@ -9,7 +9,7 @@ import pytest
 from cutaway import FormatError
 from cutaway.compute import model
 from cutaway.compute.model.architectures import tables
-from cutaway.compute.model.architectures.llama import xielu_of
+from cutaway.compute.model.architectures.apertus import xielu_of
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 

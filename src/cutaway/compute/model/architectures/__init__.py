@@ -2,10 +2,10 @@
 
 A new architecture is a row in a module here and, if no other architecture has its graph, a short
 function that builds this graph (``parts.py`` has the parts that graphs share). If transformers
-writes folders of it, a row in the module of the same name in ``files/huggingface/families/`` says
-how these are read. That package is below this one in the order of imports, because a file is read
-before its graph is built. docs/families.md lists the architecture, and ``tests/support/families``
-has a random model of it.
+writes folders of it, a row in a module of ``files/huggingface/families/``, which the module here
+names, says how these are read. That package is below this one in the order of imports, because a
+file is read before its graph is built. docs/families.md lists the architecture, and
+``tests/support/families`` has a random model of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from cutaway.errors import FormatError
 
 MODULES = (
     "llama", "gemma", "gemma3n", "mixtures", "recurrent", "mamba", "mamba1", "gpt", "bert", "ling",
-    "diffusion", "deberta", "deepseek", "laguna",
+    "diffusion", "deberta", "deepseek", "laguna", "apertus",
 )  # fmt: skip
 """The modules with rows; a module is imported only if no earlier module has the row looked up."""
 
