@@ -214,10 +214,10 @@ def read_factor(parts: MatrixParts, ending: str, *, is_inverse: bool) -> NDArray
     with np.errstate(all="ignore"):  # what comes of it is checked
         factor: NDArray[np.float32] = np.reciprocal(stored) if is_inverse else stored
     if not 0 < factor[0] < np.inf:
-        which = "its inverse" if is_inverse else "it"
+        factor_name = "its inverse" if is_inverse else "it"
         raise FormatError(
-            f"the tensor {quote(parts.base + ending)} is {stored[0]}, and {which} must be a finite "
-            "number above 0; download the model again"
+            f"the tensor {quote(parts.base + ending)} is {stored[0]}, and {factor_name} must be a "
+            "finite number above 0; download the model again"
         )
     return factor
 
