@@ -11,7 +11,7 @@ from cutaway.features.lessons import drawings, figures
 from cutaway.features.lessons.desk import Desk, show_run
 from cutaway.features.lessons.lesson import Lesson
 from cutaway.features.lessons.sentences import point, quote
-from cutaway.trace import Trace
+from cutaway.trace import Point, Trace
 
 SENTENCE = "It is a truth universally acknowledged, that"
 CELLS, TOKENS = 28, 11
@@ -51,47 +51,14 @@ def _costs(text: Trace, judge: LLM) -> WayCosts:
 
 
 def _lesson(texts: dict[str, Trace], costs: dict[str, WayCosts]) -> Lesson:
-    left, masks, noised = texts.values()
-    first, last = noised.passes[0], noised.passes[-1]
-    middle = noised.passes[len(noised.passes) // 2]
-    back = next(canvas_pass for canvas_pass in noised.passes if canvas_pass.masked_again)
-    number = sum(len(canvas_pass.masked_again) for canvas_pass in noised.passes)
-    assert not any(canvas_pass.masked_again for canvas_pass in masks.passes)
-    by_left, by_masks, by_noise = costs.values()
-    rule = _rule(noised)
-    assert by_noise.passes < (rule.max_passes or 0)
+    noised = texts["from noise"]
     return Lesson(
         "noise",
         "From the left, from masks, from noise",
         "A text can be written word by word, be uncovered, or come out of noise. One sentence, "
         "three toys that have read the same six novels: what does each way cost, and what does a "
         "reader think of it?",
-        [
-            point(f"From the left: {by_left.passes} tokens, each drawn after the one before, and "
-                  f"none is touched again: {quote(left.text)}.", 0),
-            point(f"From masks: {CELLS} empty cells, one character each. A pass looks at all of "
-                  "them and fills the one of which the model is surest. What is filled stays: "
-                  f"{quote(masks.text)}.", 0, run=2, panel="canvas",
-                  **{"pass": len(masks.passes) - 1}),
-            point(f"From noise: every cell has a random character, {quote(_read(noised, first))}. "
-                  "No mask tells the model which of them are wrong. It keeps "
-                  f"{_count_kept(first)}; all others become noise again.", 0, run=3,
-                  panel="canvas", **{"pass": 0}),
-            point(f"Pass {count_from_1(back.index)} takes back what an earlier one kept. In all "
-                  f"passes that happens {number} times. A mask that is gone stays "
-                  "gone.", _cell(noised, back), run=3, panel="canvas",
-                  **{"pass": back.index}),
-            point(f"Halfway, in pass {count_from_1(middle.index)}, the model reads "
-                  f"{quote(_read(noised, middle))}.", 0, run=3, panel="canvas",
-                  **{"pass": middle.index}),
-            point(f"After {by_noise.passes} passes, of {rule.max_passes} at most, the likeliest "
-                  "characters no longer change and the model is sure of them: "
-                  f"{quote(noised.text)}.", 0, run=3, panel="canvas", **{"pass": last.index}),
-            point("SmolLM2, which writes from left to right and wrote none of them, reads all "
-                  f"three: {by_left.bits:.1f} bits a character, {by_masks.bits:.1f} and "
-                  f"{by_noise.bits:.1f}. The models computed {by_left.rows:,}, "
-                  f"{by_masks.rows:,} and {by_noise.rows:,} rows.", 0),
-        ],
+        _points(texts, costs),
         "Here the left wins: fewest rows, and the text that surprises least. (Its toy is also the "
         "larger one, and knows pieces of words.) Masks and noise compute the whole canvas in every "
         "pass. Noise needs fewer passes than masks, since a pass keeps several cells, and its text "
@@ -99,12 +66,56 @@ def _lesson(texts: dict[str, Trace], costs: dict[str, WayCosts]) -> Lesson:
         [show_run(text, way) for way, text in texts.items()],
         figures.cells([
             _row(noised, canvas_pass)
-            for canvas_pass in (*noised.passes[:: len(noised.passes) // 6], last)
+            for canvas_pass in (*noised.passes[:: len(noised.passes) // 6], noised.passes[-1])
         ]),
         "The canvas in some of its passes: characters that were kept stand out from the noise, "
         "until all are text.",
-        _table(texts, costs, rule),
+        _table(texts, costs, _rule(noised)),
     )  # fmt: skip
+
+
+def _points(texts: dict[str, Trace], costs: dict[str, WayCosts]) -> list[Point]:
+    left, masks, noised = texts.values()
+    by_left, by_masks, by_noise = costs.values()
+    assert not any(canvas_pass.masked_again for canvas_pass in masks.passes)
+    return [
+        point(f"From the left: {by_left.passes} tokens, each drawn after the one before, and "
+              f"none is touched again: {quote(left.text)}.", 0),
+        point(f"From masks: {CELLS} empty cells, one character each. A pass looks at all of "
+              "them and fills the one of which the model is surest. What is filled stays: "
+              f"{quote(masks.text)}.", 0, run=2, panel="canvas",
+              **{"pass": len(masks.passes) - 1}),
+        *_noise_points(noised),
+        point("SmolLM2, which writes from left to right and wrote none of them, reads all "
+              f"three: {by_left.bits:.1f} bits a character, {by_masks.bits:.1f} and "
+              f"{by_noise.bits:.1f}. The models computed {by_left.rows:,}, "
+              f"{by_masks.rows:,} and {by_noise.rows:,} rows.", 0),
+    ]  # fmt: skip
+
+
+def _noise_points(noised: Trace) -> list[Point]:
+    first, last = noised.passes[0], noised.passes[-1]
+    middle = noised.passes[len(noised.passes) // 2]
+    back = next(canvas_pass for canvas_pass in noised.passes if canvas_pass.masked_again)
+    number = sum(len(canvas_pass.masked_again) for canvas_pass in noised.passes)
+    rule = _rule(noised)
+    assert len(noised.passes) < (rule.max_passes or 0)
+    return [
+        point(f"From noise: every cell has a random character, {quote(_read(noised, first))}. "
+              "No mask tells the model which of them are wrong. It keeps "
+              f"{_count_kept(first)}; all others become noise again.", 0, run=3,
+              panel="canvas", **{"pass": 0}),
+        point(f"Pass {count_from_1(back.index)} takes back what an earlier one kept. In all "
+              f"passes that happens {number} times. A mask that is gone stays "
+              "gone.", _cell(noised, back), run=3, panel="canvas",
+              **{"pass": back.index}),
+        point(f"Halfway, in pass {count_from_1(middle.index)}, the model reads "
+              f"{quote(_read(noised, middle))}.", 0, run=3, panel="canvas",
+              **{"pass": middle.index}),
+        point(f"After {len(noised.passes)} passes, of {rule.max_passes} at most, the likeliest "
+              "characters no longer change and the model is sure of them: "
+              f"{quote(noised.text)}.", 0, run=3, panel="canvas", **{"pass": last.index}),
+    ]  # fmt: skip
 
 
 def _table(texts: dict[str, Trace], costs: dict[str, WayCosts], rule: Rule) -> str:
