@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from itertools import chain, groupby
 from threading import Event
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from cutaway.engine.canvas import Rule, most_computed
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.server import limits
 from cutaway.server.job import _is_shown
 from cutaway.server.routes import fill
 from support.served import serve
@@ -277,6 +279,31 @@ def test_who_asks_hears_what_the_model_sees(served, tiny):
 def test_no_canvas_looks_at_more_cells_than_is_counted(alone, rule):
     done = alone.generate("ab", denoise=rule, **ASKED | {"max_tokens": 30})
     assert sum(len(made.cells) for made in done.passes) <= most_computed(rule, 30, "bidirectional")
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"rule": "diffusion-gemma", "start": "mask", "max_passes": 4000,
+         "stability_threshold": None, "confidence_threshold": None},
+        {"remask": "sigma", "steps": 2**20 - 20},
+    ],
+)  # fmt: skip
+def test_passes_that_compute_too_many_tokens_are_refused(post, rule):
+    """A bidirectional model computes the whole prompt again in each pass."""
+    answer = post("/v1/completions", prompt="ab " * 30, denoise=rule, **ASKED | {"max_tokens": 1})
+    assert answer.status_code == 400
+    assert "prompt and canvas again in each" in answer.json()["error"]["message"]
+
+
+def test_a_pass_over_too_many_logits_is_refused(post, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_LOGITS", 1000)
+    answer = post("/v1/completions", prompt="ab", denoise=True, **ASKED)
+    assert answer.status_code == 400
+    assert "may have 1000 logits: give a block of at most" in answer.json()["error"]["message"]
+    size = 1000 // int(re.search("of (\\d+) tokens", answer.text)[1])
+    answer = post("/v1/completions", prompt="ab", denoise={"block": size}, **ASKED)
+    assert answer.status_code == 200
 
 
 # -- fill ------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class Limits:
     mask_id    the mask token
     signal     how many numbers the model reads of each cell of a canvas besides its token: what
                the last pass predicted there; 0: none
+    canvas_length  the most cells of a block, where attention is "canvas"; 0: any number
     has_head   whether the model predicts tokens
     padding_ids  rows of the output matrix that stand for no token, and are never drawn
     """
@@ -54,6 +55,7 @@ class Limits:
     shift: bool = False
     mask_id: int | None = None
     signal: int = 0
+    canvas_length: int = 0
     has_head: bool = True
     padding_ids: tuple[int, ...] = ()
     model: str = "this model"
@@ -145,12 +147,22 @@ class Limits:
                 )
         elif not has_start:
             raise InputError(
-                "this model names no mask token, so it has no canvas to reveal, unless one of "
-                "noise (start noise)"
+                "start",
+                " is mask, and this model reveals no masks: its canvas begins as noise, or it "
+                "names no mask token; give start noise",
             )
         elif isinstance(self.attention, int) and block not in (None, self.attention):
             raise InputError(
                 "block", f": this model's blocks have {self.attention} tokens: leave it out"
+            )
+        if (
+            self.canvas_length
+            and (size := min(block or total, total - prompt)) > self.canvas_length
+        ):
+            raise InputError(
+                "block",
+                f": this model reveals at most {self.canvas_length} cells together, not {size}: "
+                f"give {self.canvas_length} or fewer",
             )
         if total > self.context_length:
             raise TooLongError(

@@ -312,15 +312,17 @@ def usual_rule(config: ModelConfig) -> dict[str, Any] | None:
 
 def limits_of(model: LoadedModel) -> Limits:
     """Return the limits that the model imposes on requests."""
-    tokenizer = model.tokenizer
+    tokenizer, config = model.tokenizer, model.config
+    is_canvas = config.attention == "canvas"
     return Limits(
         context_length=model.context,
         vocab_size=tokenizer.vocab_size,
         end_ids=frozenset(tokenizer.end_ids),
-        attention=model.config.attention,
-        shift=model.config.shift,
+        attention=config.attention,
+        shift=config.shift,
         mask_id=tokenizer.mask_id,
-        signal=model.config.hidden if model.config.attention == "canvas" else 0,
+        signal=config.hidden if is_canvas else 0,
+        canvas_length=config.noise.canvas_length if is_canvas and config.noise else 0,
         has_head=model.graph.has_head,
         padding_ids=tokenizer.padding_ids,
         model=model.name,

@@ -8,7 +8,7 @@ from functools import partial
 
 from cutaway.api.async_model import AsyncModel
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.engine.canvas import Rule, most_computed
+from cutaway.engine.canvas import Rule, most_computed, most_passes
 from cutaway.errors import InputError
 from cutaway.methods.infill import NUM_CONTINUATIONS, NUM_WEIGHED
 from cutaway.requests.base import Prompt, infills_by_bayes
@@ -17,11 +17,14 @@ from cutaway.requests.options import Options
 MOST_TEXTS = 128
 """The most samples of all prompts of one request."""
 MOST_ROWS = 1 << 17
-"""The most tokens that a request to fill in text, or one without the KV cache, may compute: a small
-model needs 1 to 2 minutes."""
+"""The most tokens that a request to fill in text, one without the KV cache, or the passes over a
+canvas of a bidirectional model may compute: a small model needs 1 to 2 minutes."""
 MOST_BESIDE = 1 << 20
 """The most tokens that one request may report, track or bias besides those of its texts; also the
 most cells that the passes over its canvases may compute. Each takes 500 bytes."""
+
+MOST_LOGITS = 1 << 30
+"""The most logits that one pass over a canvas may compute: 4 GB."""
 
 
 async def check_limits(
@@ -36,6 +39,7 @@ async def check_limits(
     _check_figures(llm, prompts, texts, options)
     if options.denoise:
         _check_passes(llm, texts, options, options.denoise)
+        await _check_passes_rows(llm, prompts, options, options.denoise)
     if infills_by_bayes(llm, options):
         await _check_infill(llm, prompts, options, stream=stream, trace=trace)
     elif _is_uncached(options):
@@ -83,12 +87,47 @@ def _check_figures(
 def _check_passes(llm: AsyncModel, texts: int, options: Options, rule: Rule) -> None:
     attention, cells = llm.config.attention, options.stopping.max_tokens
     looks = most_computed(rule, cells, attention)
+    block, vocab = min(rule.block or cells, cells, llm.room), llm.tokenizer.vocab_size
+    if isinstance(attention, str) and block * vocab > MOST_LOGITS:
+        raise InputError(
+            "block",
+            f": a pass over {block} cells computes logits of {vocab} tokens for each, and a pass "
+            f"may have {MOST_LOGITS} logits: give a block of at most {MOST_LOGITS // vocab} cells",
+        )
     if texts * looks > MOST_BESIDE:
         raise InputError(
             "max_tokens",
             f": the passes over {texts} canvases look at {texts * looks} cells, "
             f"and {MOST_BESIDE} are the most: ask for fewer cells, samples or steps",
         )
+
+
+async def _check_passes_rows(
+    llm: AsyncModel, prompts: Sequence[Prompt], options: Options, rule: Rule
+) -> None:
+    """InputError for many passes, each of which computes prompt and canvas again."""
+    if llm.config.attention != "bidirectional":
+        return
+    cells = options.stopping.max_tokens
+    passes = most_passes(rule, cells, "bidirectional")
+    suffix = await _count(llm, options.suffix or "", add_bos=False)
+    texts = [await _count(llm, prompt) + cells + suffix for prompt in prompts]
+    fitting = [text for text in texts if text <= llm.room]  # others are refused as too long
+    rows = options.n * sum(_pass_rows(rule, text, cells + suffix, passes) for text in fitting)
+    if rows > MOST_ROWS:
+        raise InputError(
+            "max_tokens",
+            f": the passes over the canvas would compute up to {rows} tokens, prompt and canvas "
+            f"again in each, and one request may have {MOST_ROWS}: ask for fewer cells, samples or "
+            "steps, or shorten the prompt",
+        )
+
+
+def _pass_rows(rule: Rule, text: int, canvas: int, passes: int) -> int:
+    """Return how many tokens all passes compute: with a ``cache``, all of a text once a block."""
+    if rule.cache == "exact":
+        return passes * text
+    return -(-canvas // (rule.block or max(canvas, 1))) * text + passes * canvas
 
 
 async def _check_infill(

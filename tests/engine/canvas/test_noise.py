@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.engine import Denoise, Pass, StopParams
-from cutaway.engine.canvas import RULES, Rule, read_rule, with_usual
+from cutaway.engine.canvas import RULES, ForcedCell, Rule, read_rule, with_usual
+from cutaway.engine.decoders import pass_cells
 from cutaway.errors import InputError
-from cutaway.sampling import Observe, SamplingParams, gumbel
+from cutaway.sampling import CompiledChain, Observe, RowDraw, SamplingParams, gumbel
+from cutaway.sampling.definitions import History
 from cutaway.sampling.luck import noise_tokens, place_of
 from support.engine_mock import MockRequest, make_engine, read_written, run_to_end
 from support.mock_backend import AT, VOCAB, noise
@@ -23,6 +25,16 @@ DRIFTS = replace(RULES["diffusion-gemma"], entropy_bound=9.0, max_passes=7)
 SETTLES = replace(
     DRIFTS, entropy_bound=1.0, max_passes=24, stability_threshold=2, confidence_threshold=0.5
 )
+
+
+class CountedCells(tuple):
+    """Forced cells that count how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        type(self).times += 1
+        return super().__iter__()
 
 
 def settling(tokens):
@@ -210,6 +222,58 @@ def test_a_model_s_numbers_are_those_of_its_rule():
     assert with_usual(Rule(), usual) == Rule()
     by_threshold = with_usual({"threshold": 0.5}, usual)
     assert "entropy_bound" not in by_threshold and by_threshold["threshold"] == 0.5
+
+
+def test_temperatures_of_passes_have_the_span_of_the_request_s():
+    with pytest.raises(InputError, match="t_max"):
+        Rule(t_max=0, t_min=0)
+    for temperature, t_max in ((2.0, 100.0), (0.01, 0.5)):
+        rule, params = replace(DRIFTS, t_max=t_max), replace(PLAIN, temperature=temperature)
+        words = f"t_max {t_max:g} times the temperature {temperature:g} is {t_max * temperature:g},"
+        with pytest.raises(InputError, match=words):
+            canvas(rule, params=params).add_to(seeing())
+
+
+def test_forced_cells_are_gone_through_once():
+    """Not once for each cell of each pass."""
+    forced = CountedCells(ForcedCell(p, c, 1) for p in range(3) for c in range(12))
+    request = canvas(replace(DRIFTS, max_passes=3))
+    object.__setattr__(request.decoder.rule, "forced_cells", forced)
+    _, passes = denoised(request, noise)
+    assert len(passes) == 3 and all(cell.token_id == 1 for cell in passes[0].cells)
+    assert forced.times < 6
+
+
+def test_the_stages_are_applied_once_to_each_row(monkeypatch):
+    rows, run_chain = [], pass_cells._run_chain
+    monkeypatch.setattr(
+        pass_cells, "_run_chain", lambda draw, row: rows.append(1) or run_chain(draw, row)
+    )
+    logits = np.stack([noise((n, 3)) for n in range(70)]).astype(np.float32)
+    compiled = CompiledChain((), PLAIN, PROMPT)
+    draws = [RowDraw(compiled, History(PROMPT, ()), 3, n) for n in range(70)]
+    entropies, chances = pass_cells.read_after_chain(draws, logits, with_chances=True)
+    assert len(rows) == len(entropies) == 70
+    assert chances.sum(axis=1) == pytest.approx(np.ones(70))
+    sizes = []
+    blends = pass_cells.blend_rows(lambda part: sizes.append(len(part)) or part, chances)
+    assert (blends == chances).all() and max(sizes) < 70
+
+
+def test_a_last_draw_that_fails_ends_its_text_and_no_other(monkeypatch):
+    failing = ValueError("no draw")
+    monkeypatch.setattr(pass_cells, "sample", lambda logits, _: [failing] * len(logits))
+    engine = seeing()
+    other = MockRequest(PROMPT, PLAIN, decoder=Denoise(Rule(start="noise"), None))
+    broken, whole = canvas(DRIFTS).add_to(engine), other.add_to(engine)
+    run_to_end(engine)
+    assert broken.error is failing
+    assert whole.error is None and whole.finish_reason == "max_tokens"
+
+
+def test_a_model_of_noise_says_that_its_canvas_begins_as_noise():
+    with pytest.raises(InputError, match=r"start is mask, and .* begins as noise, or it names no"):
+        canvas(replace(DRIFTS, start="mask")).add_to(seeing())
 
 
 @pytest.mark.parametrize(

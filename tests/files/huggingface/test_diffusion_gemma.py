@@ -134,6 +134,15 @@ def test_threads_tiers_files_company_and_caches_change_no_bit(model, each_tier, 
         assert told(LLM(folder, threads=1).denoise(PROMPT, **options)) == alone[7], tier
 
 
+def test_a_block_has_at_most_the_cells_that_the_model_reveals_together(model):
+    llm = LLM(model[0])
+    for block in (CANVAS + 1, None):
+        rule = {"max_passes": 1, "block": block}
+        with pytest.raises(InputError, match=rf"block: .* at most {CANVAS} cells together"):
+            llm.generate(PROMPT, denoise=rule, max_tokens=CANVAS + 1)
+    assert llm.generate(PROMPT, denoise=rule, max_tokens=CANVAS, ignore_eos=True).passes
+
+
 def _split(options):
     rule = {name: options[name] for name in ("entropy_bound", "max_passes")}
     return {k: v for k, v in options.items() if k not in rule} | {"denoise": rule}

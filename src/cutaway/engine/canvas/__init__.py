@@ -38,7 +38,7 @@ from cutaway.sampling.fixed_math import Floats, exp
 
 __all__ = [
     "RULES", "SETTINGS", "SETTING_WORDS", "Canvas", "Cell", "Figures", "ForcedCell", "Revealed",
-    "Rule", "Setting", "make_canvas", "most_computed", "read_rule", "rule_of_text",
+    "Rule", "Setting", "make_canvas", "most_computed", "most_passes", "read_rule", "rule_of_text",
     "with_usual",
 ]  # fmt: skip
 
@@ -93,6 +93,7 @@ class Canvas:
     likeliest  the likeliest tokens of the block's cells in each of the last passes, where a block
              may end once they no longer change
     is_done  whether the current block is finished
+    forced_tokens  of each pass that has forced cells, their tokens by cell
     """
 
     rule: Rule
@@ -106,6 +107,12 @@ class Canvas:
     edits: int = 0
     likeliest: list[tuple[int, ...]] = field(default_factory=list)
     is_done: bool = False
+    forced_tokens: dict[int, dict[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.forced_tokens = {}
+        for pass_index, cell, token_id in self.rule.forced_cells:
+            self.forced_tokens.setdefault(pass_index, {})[cell] = token_id
 
     @property
     def is_full(self) -> bool:
@@ -132,11 +139,8 @@ class Canvas:
     @property
     def forced(self) -> dict[int, int]:
         """Cells of the current block that are forced in the next pass, and their tokens."""
-        return {
-            cell: token_id
-            for pass_index, cell, token_id in self.rule.forced_cells
-            if pass_index == self.index and cell in range(*self.span)
-        }
+        tokens, block = self.forced_tokens.get(self.index, {}), range(*self.span)
+        return {cell: token_id for cell, token_id in tokens.items() if cell in block}
 
     def token_ids(self, unrevealed: Sequence[int]) -> list[int]:
         """Return each cell's token; that of ``unrevealed`` for a cell that is not revealed."""
@@ -157,7 +161,8 @@ class Canvas:
             return self._choose_anew(sampled, figures, seed)
         masked = np.array([self.cells[cell].sampled is None for cell in cells], np.bool_)
         values = figure(self.rule, figures, seed, self._progress)
-        forced = {n for n, cell in enumerate(cells) if cell in self.forced}
+        in_pass = self.forced
+        forced = {n for n, cell in enumerate(cells) if cell in in_pass}
         revealed = sorted(
             self._choose_revealed(figures, values, masked) | {n for n in forced if masked[n]}
         )
@@ -287,15 +292,25 @@ def _passes(rule: Rule, blocks: Sequence[tuple[int, int]], length: int) -> list[
     return [min(pair) for pair in zip(shares, sizes, strict=True)] if capped else shares
 
 
-def most_computed(rule: Rule, cells: int, attention: str | int) -> int:
-    """The most cells that all passes over a canvas compute.
-
-    attention: the model's ``Limits.attention``
-    """
-    block = min(rule.block or cells, cells) if isinstance(attention, str) else min(attention, cells)
-    passes = cells if rule.steps is None else min(rule.steps, cells)
+def most_passes(rule: Rule, cells: int, attention: str | int) -> int:
+    """Return the most passes over a canvas; attention: the model's ``Limits.attention``."""
+    blocks = -(-cells // _block_size(rule, cells, attention))
     if rule.max_passes is not None:
-        return rule.max_passes * -(-cells // block) * block
+        return rule.max_passes * blocks
+    passes = cells if rule.steps is None else max(rule.steps, blocks)
     if rule.remask == "none":
+        return min(passes, cells)
+    return passes + MOST_EDITS * blocks
+
+
+def most_computed(rule: Rule, cells: int, attention: str | int) -> int:
+    """Return the most cells that all passes over a canvas compute; see ``most_passes``."""
+    block, passes = _block_size(rule, cells, attention), most_passes(rule, cells, attention)
+    if rule.remask == "none" and rule.max_passes is None:
         return passes * (block + 1) // 2 + block
-    return (max(passes, rule.steps or 0) + MOST_EDITS * -(-cells // block)) * block
+    return passes * block
+
+
+def _block_size(rule: Rule, cells: int, attention: str | int) -> int:
+    size = (rule.block or cells) if isinstance(attention, str) else attention
+    return max(min(size, cells), 1)

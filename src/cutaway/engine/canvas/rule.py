@@ -115,7 +115,7 @@ class Rule:
             check_choice(name, getattr(self, name), choices)
         for name, least in _COUNT_FROM.items():
             if getattr(self, name) is not None:
-                count = check_int(name, getattr(self, name), least, _MAX_COUNT)
+                count = check_int(name, getattr(self, name), least, _COUNT_TO.get(name, _MAX_COUNT))
                 object.__setattr__(self, name, count)
         for name, (low, high) in _RANGES.items():
             if getattr(self, name) is not None:
@@ -190,11 +190,12 @@ _CHOICES = {
     "start": STARTS,
 }  # fmt: skip
 _COUNT_FROM = {"block": 1, "steps": 1, "max_passes": 1, "stability_threshold": 0}
+_COUNT_TO = {"max_passes": 2**12}
 _PAIRS = (("t_max", "t_min"), ("stability_threshold", "confidence_threshold"))
 _RANGES = {
     "threshold": (0.0, 1.0), "factor": (0.0, 1e6), "entropy_bound": (0.0, 1e6),
     "order_temperature": (0.0, 1e6), "remask_rate": (0.0, 1.0), "edit_threshold": (0.0, 1.0),
-    "t_max": (0.0, 100.0), "t_min": (0.0, 100.0), "confidence_threshold": (0.0, 1e6),
+    "t_max": (0.01, 100.0), "t_min": (0.0, 100.0), "confidence_threshold": (0.0, 1e6),
 }  # fmt: skip
 
 RULES: Mapping[str, Rule] = MappingProxyType(

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cutaway.base.arithmetic import plainly
-from cutaway.base.counting import count_from_1
 from cutaway.compute.backends import Logits
 from cutaway.engine.canvas import Canvas, Rule, make_canvas
 from cutaway.engine.decoders.pass_cells import (
     CANDIDATES,
+    blend_rows,
     cells_of,
-    distribution_after_chain,
-    draw_likeliest,
-    entropy_after_chain,
     figures_of,
+    finish_block,
+    read_after_chain,
+    unreachable_cell_error,
 )
 from cutaway.engine.events import Event, Pass, Phases
 from cutaway.engine.limits import last_seen, shares_blocks
@@ -94,7 +94,14 @@ class Denoise:
         """Return the sampling stages of the first pass."""
         if self.rule.t_max is None or params.temperature == 0:
             return build_chain(params, constrained=constrained)
-        temperature = params.temperature * self.rule.temperature(0, 1)
+        temperature = params.temperature * self.rule.t_max
+        if not 0.01 <= temperature <= 100:
+            raise InputError(
+                "t_max",
+                f" {self.rule.t_max:g} times the temperature {params.temperature:g} is "
+                f"{temperature:g}, which is not in 0.01 to 100: change t_max or ",
+                Name("temperature"),
+            )
         params = replace(params, temperature=temperature)
         return build_chain(params, constrained=constrained, scheduled=True)
 
@@ -245,10 +252,11 @@ class Denoise:
         token_ids = [cell.sampled.token_id for cell in canvas.cells if cell.sampled]
         history = sequence.history(token_ids[len(sequence.output_token_ids) :])
         observe, chain = self._observe(sequence), self._chain(sequence, canvas)
+        forced = canvas.forced
         return [
             RowDraw(
                 chain, history, sequence.seed, canvas.first + cell, observe,
-                canvas.forced.get(cell), mask, redraw,
+                forced.get(cell), mask, redraw,
             )
             for cell in canvas.next_cells
         ]  # fmt: skip
@@ -282,10 +290,12 @@ class Denoise:
         if scheduled.logit_rows:
             sampled = [outcome for outcome in computed.outcomes if isinstance(outcome, Sampled)]
             errors = [outcome for outcome in computed.outcomes if isinstance(outcome, Exception)]
-            sequence.error = next(iter(errors), None) or _unreachable_cell_error(canvas)
+            sequence.error = next(iter(errors), None) or unreachable_cell_error(canvas)
             if sequence.error:
                 return []
             events.append(self._reveal(scheduled, computed, sampled))
+            if sequence.error:
+                return []
             if canvas.is_done:
                 events += self._write(sequence, canvas, computed.phases)
         sequence.num_computed_tokens = min(final, len(sequence) - _shift(sequence))
@@ -308,23 +318,23 @@ class Denoise:
         cells, index, redraw = canvas.next_cells, canvas.index, self._redraw(sequence)
         start, end = canvas.span
         was = [canvas.cells[cell].token_id for cell in cells]
-        draws, entropies = self.draws(scheduled), None
-        if self.rule.after_chain:
-            pairs = zip(draws, computed.logits, strict=True)
-            entropies = [entropy_after_chain(draw, row) for draw, row in pairs]
+        draws, entropies, chances = self.draws(scheduled), None, None
+        if self.rule.after_chain or computed.blend:
+            entropies, chances = read_after_chain(
+                draws, computed.logits, with_chances=computed.blend is not None
+            )
         positions = [canvas.first + cell for cell in cells]
-        figures = figures_of(positions, sampled, self.mask_id, entropies)
+        after_chain = entropies if self.rule.after_chain else None
+        figures = figures_of(positions, sampled, self.mask_id, after_chain)
         revealed = canvas.reveal(sampled, figures, sequence.seed)
         passes: Passes = sequence.decoding
         for cell_draw in sampled:
             passes.fingerprint = chain_hash(passes.fingerprint, cell_draw.logits_hash)
-        if computed.blend:
-            chances = [
-                distribution_after_chain(*pair) for pair in zip(draws, computed.logits, strict=True)
-            ]
-            passes.signal = None if canvas.is_done else computed.blend(np.stack(chances)).copy()
+        passes.signal = None
+        if computed.blend and chances is not None and not canvas.is_done:
+            passes.signal = blend_rows(computed.blend, chances)
         if canvas.is_done and self.rule.remask == "unchosen":
-            canvas.finish(draw_likeliest(draws, computed.logits))
+            sequence.error = finish_block(canvas, draws, computed.logits)
             revealed = revealed._replace(masked_again=[])
         now = [canvas.cells[cell].token_id for cell in cells]
         tokens = zip(was, now, self._read(scheduled, cells), strict=True)
@@ -351,9 +361,7 @@ class Denoise:
         for number in range(*canvas.span):
             cell = canvas.cells[number]
             assert cell.sampled is not None
-            is_forced = (cell.pass_index, number) in {
-                (f.pass_index, f.cell) for f in self.rule.forced_cells
-            }
+            is_forced = number in canvas.forced_tokens.get(cell.pass_index, {})
             observed = cell.sampled.observed if sequence.observe else None
             sampled = cell.sampled._replace(observed=observed)
             source = "greedy" if self.rule.remask == "unchosen" else ""
@@ -363,19 +371,6 @@ class Denoise:
                 break
         canvas.next_block()
         return events
-
-
-def _unreachable_cell_error(canvas: Canvas) -> InputError | None:
-    """Return the error for a cell that is forced in a pass over another block."""
-    start, end = canvas.span
-    for pass_index, cell, _ in canvas.rule.forced_cells:
-        if pass_index == canvas.index and not start <= cell < end:
-            return InputError(
-                "forced_cells",
-                f": pass {count_from_1(canvas.index)} reveals cells {count_from_1(start)} to "
-                f"{end}, and not cell {count_from_1(cell)}: give another",
-            )
-    return None
 
 
 def _model_block(sequence: "Sequence") -> int | None:

@@ -3,14 +3,17 @@
 The figures come from what the sampler noted of the cells' rows.
 """
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
 
 import numpy as np
 
+from cutaway.base.counting import count_from_1
 from cutaway.compute.backends import Logits
-from cutaway.engine.canvas import Figures, Revealed
+from cutaway.engine.canvas import Canvas, Figures, Revealed
 from cutaway.engine.events import PassCell
+from cutaway.errors import InputError
 from cutaway.sampling import CompiledChain, RowDraw, Sampled, sample
 from cutaway.sampling.chain import run_stages
 from cutaway.sampling.definitions import Candidates, Context, LogitsRow
@@ -18,6 +21,8 @@ from cutaway.sampling.fixed_math import entropy, exp, ordered_sum
 
 CANDIDATES = 3
 """How many of each row's likeliest tokens are needed: two besides the mask token."""
+_BLENDED = 32
+"""How many rows are blended at a time, which bounds memory."""
 
 
 def figures_of(
@@ -59,17 +64,27 @@ def _likely(sampled: Sampled, mask_id: int | None) -> tuple[tuple[int, float], .
     return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
 
 
-def entropy_after_chain(draw: RowDraw, row: LogitsRow) -> float:
-    """Return the entropy of a row (vocab,) after the sampling stages, in nats."""
-    return entropy(_run_chain(draw, row).logits.astype(np.float64))
+def read_after_chain(
+    draws: Items[RowDraw], logits: Logits, *, with_chances: bool
+) -> tuple[list[float], Logits | None]:
+    """Return what is left of rows after the sampling stages: entropies in nats, and probabilities.
+
+    with_chances: whether the probabilities of tokens, (rows, vocab), are needed; None if not
+    """
+    entropies, chances = [], np.zeros_like(logits) if with_chances else None
+    for n, (draw, row) in enumerate(zip(draws, logits, strict=True)):
+        left = _run_chain(draw, row)
+        entropies.append(entropy(left.logits.astype(np.float64)))
+        if chances is not None:
+            weights = left.weights()
+            chances[n, left.ids] = weights / ordered_sum(weights)
+    return entropies, chances
 
 
-def distribution_after_chain(draw: RowDraw, row: LogitsRow) -> LogitsRow:
-    """Return the probability of each token of a row (vocab,) after the sampling stages."""
-    left, chances = _run_chain(draw, row), np.zeros(len(row), np.float32)
-    weights = left.weights()
-    chances[left.ids] = weights / ordered_sum(weights)
-    return chances
+def blend_rows(blend: Callable[[Logits], Logits], chances: Logits) -> Logits:
+    """Return the blends of rows of probabilities (rows, vocab), made for a few rows at a time."""
+    starts = range(0, len(chances), _BLENDED)
+    return np.concatenate([blend(chances[n : n + _BLENDED]).copy() for n in starts])
 
 
 def _run_chain(draw: RowDraw, row: LogitsRow) -> Candidates:
@@ -102,12 +117,29 @@ def cells_of(
     )  # fmt: skip
 
 
-def draw_likeliest(draws: Items[RowDraw], logits: Logits) -> list[Sampled]:
-    """Draw the likeliest token of each row (vocab,) after the same stages, without luck.
+def finish_block(canvas: Canvas, draws: Items[RowDraw], logits: Logits) -> Exception | None:
+    """Give each cell of a finished block its likeliest token after the same stages, without luck.
 
-    The rows have been drawn before, so that no row can fail.
+    Return the error of a row that cannot be drawn.
     """
     compiled, prompt = draws[0].compiled, draws[0].history.prompt_token_ids
     greedy = CompiledChain(compiled.chain, replace(compiled.params, temperature=0), prompt)
     outcomes = sample(logits, [draw._replace(compiled=greedy) for draw in draws])
-    return [outcome for outcome in outcomes if isinstance(outcome, Sampled)]
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            return outcome
+    canvas.finish([outcome for outcome in outcomes if isinstance(outcome, Sampled)])
+    return None
+
+
+def unreachable_cell_error(canvas: Canvas) -> InputError | None:
+    """Return the error for a cell that is forced in a pass over another block."""
+    start, end = canvas.span
+    for cell in canvas.forced_tokens.get(canvas.index, {}):
+        if not start <= cell < end:
+            return InputError(
+                "forced_cells",
+                f": pass {count_from_1(canvas.index)} reveals cells {count_from_1(start)} to "
+                f"{end}, and not cell {count_from_1(cell)}: give another",
+            )
+    return None
