@@ -289,8 +289,9 @@ def test_no_canvas_looks_at_more_cells_than_is_counted(alone, rule):
         {"remask": "sigma", "steps": 2**20 - 20},
     ],
 )  # fmt: skip
-def test_passes_that_compute_too_many_tokens_are_refused(post, rule):
+def test_passes_that_compute_too_many_tokens_are_refused(post, rule, monkeypatch):
     """A bidirectional model computes the whole prompt again in each pass."""
+    monkeypatch.setattr(limits, "MOST_CANVAS_ROWS", 1 << 17)
     answer = post("/v1/completions", prompt="ab " * 30, denoise=rule, **ASKED | {"max_tokens": 1})
     assert answer.status_code == 400
     assert "prompt and canvas again in each" in answer.json()["error"]["message"]

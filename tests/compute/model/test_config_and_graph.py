@@ -51,7 +51,7 @@ MOE = {"llama.expert_count": 8, "llama.expert_used_count": 2}
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"general.architecture": "mamba"}, ".mamba. is not supported; docs.families.md lists"),
+        ({"general.architecture": "rwkv6"}, ".rwkv6. is not supported; docs.families.md lists"),
         ({"general.architecture": None}, "architecture None is not supported"),
         ({"llama.block_count": None}, "lacks the metadata key llama.block_count"),
         ({"general.type": "adapter"}, "a LoRA adapter: name the model that it was made for"),
@@ -299,6 +299,7 @@ def test_each_architecture_has_its_own_epsilon():
         "ssm__group_count": 2, "ssm__time_step_rank": 4, "ssm__state_size": 8,
         "ssm__inner_size": 64, "ssm__conv_kernel": 4, "attention__kv_lora_rank": 16,
         "rope__dimension_count": 2, "attention__relative_buckets_count": 8,
+        "attention__head_count_kv": 4,
     }  # fmt: skip
     for name, row in ((name, row) for rows in tables() for name, row in rows.items()):
         eps = 1e-5 if row.layer_norm else 1e-6
