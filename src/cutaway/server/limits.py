@@ -17,11 +17,11 @@ from cutaway.requests.options import Options
 MOST_TEXTS = 128
 """The most samples of all prompts of one request."""
 MOST_ROWS = 1 << 17
-"""The most tokens that a request to fill in text, or one without the KV cache, may compute: a small
-model needs 1 to 2 minutes."""
+"""The most tokens that a request to fill in text, or one without the KV cache, may compute: a
+small model needs 1 to 2 minutes."""
 MOST_CANVAS_ROWS = 1 << 20
-"""The most tokens that the passes over the canvases of a bidirectional model may compute: 256 cells,
-revealed one by one, after a prompt of 3,840 tokens. They run in turns with other requests' steps."""
+"""The most tokens that the passes over the canvases of a bidirectional model may compute: 256
+cells, revealed one by one, after a prompt of 3,840 tokens. Others' steps run between them."""
 MOST_BESIDE = 1 << 20
 """The most tokens that one request may report, track or bias besides those of its texts; also the
 most cells that the passes over its canvases may compute. Each takes 500 bytes."""
@@ -121,8 +121,8 @@ async def _check_passes_rows(
         raise InputError(
             "max_tokens",
             f": the passes over the canvas would compute up to {rows} tokens, prompt and canvas "
-            f"again in each, and one request may have {MOST_CANVAS_ROWS}: ask for fewer cells, samples or "
-            "steps, or shorten the prompt",
+            f"again in each, and one request may have {MOST_CANVAS_ROWS}: ask for fewer cells, "
+            "samples or steps, or shorten the prompt",
         )
 
 
