@@ -45,6 +45,8 @@ PUBLIC = [  # of schemas that the world has
     (r"^(?!memoryStrategyId$|actorId$|sessionId$)[a-z][a-zI]*$", "adI"),
 ]
 
+_TEXTS = [*map("".join, (text for n in range(5) for text in product("ab-", repeat=n)))]
+
 
 def python_matches(pattern: str, text: str) -> bool:
     return re.search(pattern, text, re.ASCII) is not None
@@ -63,6 +65,30 @@ def test_a_single_pattern_has_the_same_texts(pattern, letters):
     assert single is not None and without_look_around(single) is None
     for text in map("".join, product(letters, repeat=3)):
         assert string_fits("pattern", single, text) is python_matches(pattern, text), text
+
+
+@pytest.mark.parametrize("pattern", [
+    "(?=^|a)a", "(?=(?:^|a))a", "(?=(?:(?:^|b)|a))a", "(?=^a|b)[ab]", "(?=a|^)a", "(?=^|^a)a",
+    "(?=(?=^|a)a)a", "(?=(?:(?=^)|a))a", "(?=^|a|$)", "(?=^|a)(?=^|b|a)a", "(?=(?:^|a)b)b",
+    "(?!^|a)b", "(?=$|b)", "a(?=$|b)", "(?!$|b)a", "(?=a$|b)[ab]", "(?=(?:$|b))b",
+    "(?=(?:^|a)(?:b|$))", "(?<=^a|b)-", "(?<=(?:a|b)$)", "(?<!^a|b)-",
+    r"(?=\b|a)a", r"(?=^|\b)a", r"(?=^|\ba)a", r"(?=(?:^|\b)a)a", r"(?=^|\B)a", r"(?!^|\b)a",
+    "(?=^|b)^a", "(?=^|b)a$", "^(?=^|b)a", "(?=^|a)+a",
+    f"(?=^{'{0,1}|^'.join('a' * 35)}|b)b", "(?=(?:^|^a)(?:^|^b)(?:^|^a)(?:^|^b)(?:^|^a)(?:|b)|b)b",
+])  # fmt: skip
+def test_an_anchor_in_an_alternative_holds_for_that_alternative_alone(pattern):
+    for text in _TEXTS[r"\B" in pattern :]:
+        assert string_fits("pattern", pattern, text) is python_matches(pattern, text), text
+
+
+@pytest.mark.parametrize(("pattern", "same"), [
+    ("(?<=^|a)b", "(?:^|(?<=a))b"),
+    ("(?<=a|^)b", "(?:^|(?<=a))b"),
+    ("(?<!^|a)b", "(?!^)(?<!a)b"),
+])  # fmt: skip
+def test_alternatives_of_a_look_behind_may_have_several_lengths(pattern, same):
+    for text in _TEXTS:  # Python itself looks back over one length alone
+        assert string_fits("pattern", pattern, text) is python_matches(same, text), text
 
 
 # -- random patterns ------------------------------------------------------------------------------
@@ -94,7 +120,6 @@ def _larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 _RANDOM = st.recursive(_SETS | _PLACES | _BEHIND, _larger, max_leaves=7)
-_TEXTS = [*map("".join, (text for n in range(5) for text in product("ab-", repeat=n)))]
 
 
 @given(pattern=_RANDOM)
@@ -160,6 +185,9 @@ def test_a_name_may_be_long_behind_what_it_must_not_begin_with():
     (r"^(?!.*(a|b)\1)", "refers back to a group"),
     ("^(?!(?i)aws)", "has flags"),
     ("(?<=a(?=b))b", "looks ahead within a look-behind"),
+    ("a(?<=a$|a)", "looks ahead within a look-behind"),
+    ("b(?<=(?:b|b$))", "looks ahead within a look-behind"),
+    (r"b(?<=b$|b\b)", "looks ahead within a look-behind"),
     ("(?=.{1,900}$)ab", "needs too many states"),
     ("^((?!ab)a.{1,40}b|b(?=a.*b).*)+$", "too"),
     (f"(?=a){'b' * 4000}", "is longer than 4000 characters"),

@@ -246,11 +246,18 @@ def _is_bound(parts: Parts, edge: LookAround) -> bool:
             return True
         if not isinstance(node, LookAround):
             return False
-        if node.ahead is not edge.ahead and not node.negated:
-            body = next(_options(node.body))
-            if body[:: 1 if node.ahead else -1][:1] == (edge,):
-                return True
+        if node.ahead is not edge.ahead and not node.negated and _reaches(node, edge):
+            return True
     return False
+
+
+def _reaches(look: LookAround, edge: LookAround) -> bool:
+    """Return whether a look-around reaches as far as an end of the text in each alternative."""
+    options = _some_options(look.body)
+    nearest = 0 if look.ahead else -1
+    return len(options) <= _MOST_OPTIONS and all(
+        option and option[nearest] == edge for option in options
+    )
 
 
 def _split(parts: Parts, edge: LookAround) -> tuple[Parts, list[tuple[LookAround, int]]]:
