@@ -31,7 +31,8 @@ def save_assistant(
 
     torch.manual_seed(3)
     text = "Gemma4UnifiedTextConfig" if "Unified" in kind else "Gemma4TextConfig"
-    layers = row(TARGET).values | {
+    layers = {
+        **row(TARGET).values,
         "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3,
         "num_kv_shared_layers": 3, "hidden_size_per_layer_input": 0,
         "vocab_size_per_layer_input": 0, "use_double_wide_mlp": False,
