@@ -1,6 +1,6 @@
 """Apertus: Qwen 3 with xIELU, an activation whose constants each layer has learned.
 
-``files/huggingface/families/llama.py`` reads its folders.
+``files/huggingface/families/apertus.py`` reads its folders.
 """
 
 from collections.abc import Mapping

@@ -11,6 +11,7 @@ Source: llama.cpp's `conversion/` and `gguf-py/gguf/tensor_mapping.py`.
 from collections.abc import Mapping
 
 from cutaway.files.huggingface.families import (
+    apertus,
     bert,
     deberta,
     deepseek,
@@ -29,8 +30,8 @@ from cutaway.files.huggingface.families import (
 from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
-    llama, mixtures, laguna, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba, mamba1, bert,
-    deberta, diffusion,
+    llama, apertus, mixtures, laguna, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba, mamba1,
+    bert, deberta, diffusion,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

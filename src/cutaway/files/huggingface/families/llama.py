@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from cutaway.errors import FormatError
 from cutaway.files.huggingface.families import keys
 from cutaway.files.huggingface.families.family import (
     ATTENTION,
@@ -31,7 +30,6 @@ from cutaway.files.huggingface.rewrites import (
 )
 from cutaway.files.huggingface.rope import PARTIAL, Ropes, settings_of
 from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
-from cutaway.files.weights.cursor import quote
 
 # -- keys ------------------------------------------------------------------------------------------
 
@@ -212,29 +210,6 @@ def _hidden_first(_heads: int, _kv_heads: int) -> Mapping[str, Rewrite]:
     return {"eh_proj": swap_column_halves}
 
 
-_XIELU = ("alpha_p", "alpha_n", "beta", "eps")
-
-
-def _constants(_: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
-    """Read the learned constants of Apertus' activation: each layer has a tensor for each."""
-    layers, name = config.size("num_hidden_layers"), "model.layers.{}.mlp.act_fn.{}"
-    return {
-        f"xielu.{key}": np.array(
-            [_number(shards, name.format(i, key)) for i in range(layers)], np.float32
-        )
-        for key in _XIELU
-    }
-
-
-def _number(shards: Shards, name: str) -> float:
-    if name not in shards:
-        raise FormatError(f"the tensor {quote(name)} is missing; download the model again")
-    numbers = shards.part(name)
-    if numbers.size != 1:
-        raise FormatError(f"the tensor {quote(name)} has {numbers.size} numbers, not one")
-    return float(numbers.reshape(-1)[0])
-
-
 def _muse_glimmer(heads: int, kv_heads: int) -> Mapping[str, Rewrite]:
     norms = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
     return {**_interleave(heads, kv_heads), **dict.fromkeys(norms, add_one)}
@@ -363,14 +338,4 @@ ROWS: Mapping[str, Family] = {
         },
     ),
     "arcee": replace(_LLAMA, architecture="arcee", must_be={"hidden_act": "relu2"}),
-    "apertus": Family(
-        architecture="apertus", must_be={"hidden_act": "xielu"}, rebuild=_constants,
-        skipped=tuple(f".mlp.act_fn.{key}" for key in _XIELU),
-        layer={
-            "attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm",
-            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
-            "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-            "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
-        } | HEAD_NORMS,
-    ),
 }  # fmt: skip
