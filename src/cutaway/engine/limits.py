@@ -44,6 +44,7 @@ class Limits:
     signal     how many numbers the model reads of each cell of a canvas besides its token: what
                the last pass predicted there; 0: none
     canvas_length  the most cells of a block, where attention is "canvas"; 0: any number
+    begins_as_noise  whether the model's canvases begin as random tokens
     has_head   whether the model predicts tokens
     padding_ids  rows of the output matrix that stand for no token, and are never drawn
     """
@@ -56,6 +57,7 @@ class Limits:
     mask_id: int | None = None
     signal: int = 0
     canvas_length: int = 0
+    begins_as_noise: bool = False
     has_head: bool = True
     padding_ids: tuple[int, ...] = ()
     model: str = "this model"
@@ -111,8 +113,8 @@ class Limits:
         """
         self.check_head()
         if not self.is_causal:
-            kind = "masked" if self.fills_masks else "diffusion"
-            instead = instead or (_MASKED if self.fills_masks else _NOISY)
+            kind, usual = ("diffusion", _NOISY) if self.begins_as_noise else ("masked", _MASKED)
+            instead = instead or usual
             raise InputError(
                 f"{self.model} is a {kind} model and cannot continue a text; use {instead}"
             )

@@ -323,6 +323,7 @@ def limits_of(model: LoadedModel) -> Limits:
         mask_id=tokenizer.mask_id,
         signal=config.hidden if is_canvas else 0,
         canvas_length=config.noise.canvas_length if is_canvas and config.noise else 0,
+        begins_as_noise=config.noise is not None,
         has_head=model.graph.has_head,
         padding_ids=tokenizer.padding_ids,
         model=model.name,

@@ -146,11 +146,6 @@ def test_a_mask_that_cannot_be_known_is_none(copied):
         ("llada2", {"score_function": "softmax"}, "score_function is 'softmax'"),
         ("llada2", {"use_qk_norm": False}, "use_qk_norm is False"),
         ("llada2", {"num_shared_experts": {"a": 1}}, "num_shared_experts is .* a whole number"),
-        (
-            "sdar",
-            {"model_type": "diffusion_gemma"},
-            r"'diffusion_gemma': DiffusionGemma is not supported; .* llada",
-        ),
         ("mdlm", {"time_conditioning": True}, "time_conditioning is True"),
         ("sdar", {"model_type": "bd3lm"}, "BD3-LM is not supported"),
         (
