@@ -133,8 +133,8 @@ def reveal_cells(cells: Cells, rule: Rule) -> tuple[list[int], list[float], floa
     n = len(cells.best)
     canvas = make_canvas(rule, 0, n)
     columns = (cells.p_drawn, cells.p, cells.second, cells.entropy)
-    drawn, first, second, entropy = (np.array(column, np.float64) for column in columns)
-    cell_figures = Figures(np.arange(n), drawn, first, second, entropy)
+    p_drawn, p_best, p_second, entropy = (np.array(column, np.float64) for column in columns)
+    cell_figures = Figures(np.arange(n), p_drawn, p_best, p_second, entropy)
     samples = [Sampled(i, i, 1, 0.0, 0) for i in range(n)]
     done = canvas.reveal(samples, cell_figures, 0)
     rows = [i for i, cell in enumerate(canvas.cells) if cell.sampled]
