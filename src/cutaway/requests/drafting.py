@@ -3,6 +3,8 @@
 Knows which of these a name stands for. The draft computes on the threads of the model.
 """
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from cutaway.compute import backends, model
@@ -84,18 +86,30 @@ def _folder(name: str, head: str) -> Path:
     return path
 
 
+@contextmanager
+def _reading(
+    path: Path, open_file: Callable[[Path], ModelFile], target: LoadedModel
+) -> Iterator[tuple[ModelFile, Mapping[str, tuple[int, ...]], float]]:
+    """Open a head's file: give it, its tensors' shapes, and its bytes by those of the model.
+
+    InputError names the file where it is no such head, or does not fit the model.
+    """
+    try:
+        with open_file(path) as file:
+            shapes = {name: info.shape for name, info in file.tensors.items()}
+            size = sum(info.nbytes for info in file.tensors.values())
+            yield file, shapes, size / target.parts.nbytes
+    except FormatError as error:
+        raise InputError("speculate", f": {path.name}: {error}") from error
+
+
 def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
     from cutaway.files.huggingface.eagle import EagleFolder
 
     path = _folder(name, "an EAGLE-3 head")
-    try:
-        with EagleFolder(path) as file:
-            shapes = {at: info.shape for at, info in file.tensors.items()}
-            head = build_eagle(file.metadata, shapes, target.graph)
-            backend = target.backend.with_graph(head.graph, file)
-            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
-    except FormatError as error:
-        raise InputError("speculate", f": {path.name}: {error}") from error
+    with _reading(path, EagleFolder, target) as (file, shapes, share):
+        head = build_eagle(file.metadata, shapes, target.graph)
+        backend = target.backend.with_graph(head.graph, file)
     own_hidden, tokens = (head.output, head.hidden), target.graph.ops[-1].out.width
     tensors = EagleTensors(head.streams, own_hidden, head.target_ids, tokens)
     return EagleHead(backend, share, name, tensors)
@@ -105,14 +119,9 @@ def _assistant(name: str, target: LoadedModel) -> AssistantHead:
     from cutaway.files.huggingface.assistant import AssistantFolder
 
     path = _folder(name, "an assistant")
-    try:
-        with AssistantFolder(path) as file:
-            shapes = {at: info.shape for at, info in file.tensors.items()}
-            assistant = build_assistant(file.metadata, shapes, target.graph)
-            backend = target.backend.with_adapter(assistant.graph, file)
-            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
-    except FormatError as error:
-        raise InputError("speculate", f": {path.name}: {error}") from error
+    with _reading(path, AssistantFolder, target) as (file, shapes, share):
+        assistant = build_assistant(file.metadata, shapes, target.graph)
+        backend = target.backend.with_adapter(assistant.graph, file)
     return AssistantHead(backend, share, name, assistant.output)
 
 
@@ -136,16 +145,11 @@ def _block_head(name: str, target: LoadedModel) -> BlockHead:
     path = Path(name.partition(":")[2]).expanduser()
     if not path.is_file():
         path = _folder(name, "a block drafter, or its GGUF file")
-    try:
-        with _open_block_drafter(path) as file:
-            shapes = {at: info.shape for at, info in file.tensors.items()}
-            drafter = build_block_drafter(file.metadata, shapes, target.graph)
-            backend = target.backend.with_graph(drafter.block, file)
-            context = backend.with_adapter(drafter.context, file)
-            markov = backend.with_adapter(drafter.markov, file) if drafter.markov else None
-            share = sum(info.nbytes for info in file.tensors.values()) / target.parts.nbytes
-    except FormatError as error:
-        raise InputError("speculate", f": {path.name}: {error}") from error
+    with _reading(path, _open_block_drafter, target) as (file, shapes, share):
+        drafter = build_block_drafter(file.metadata, shapes, target.graph)
+        backend = target.backend.with_graph(drafter.block, file)
+        context = backend.with_adapter(drafter.context, file)
+        markov = backend.with_adapter(drafter.markov, file) if drafter.markov else None
     form = BlockForm(drafter.streams, drafter.block_size, drafter.mask_id, drafter.first)
     return BlockHead(name, form, share, backend=backend, context=context, markov=markov)
 
