@@ -103,10 +103,12 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
     logit_rows = [
         first + row for first, entry in _with_first_row(scheduled) for row in entry.wanted_rows
     ]
-    limits, hidden_from = _limits(scheduled, rows[1]), _hidden_from(scheduled, rows[3])
+    positions, tables = rows[1], rows[3]
+    limits = _set_ends(positions, scheduled, [entry.limits for entry in scheduled])
+    window_ends = _set_ends(positions, scheduled, [entry.window_end for entry in scheduled])
     return Batch(
-        *rows, np.array(logit_rows, np.int32), limits, hidden_from, _states(scheduled),
-        _types(scheduled, rows[1]), _join_inputs(scheduled), _window_ends(scheduled, rows[1]),
+        *rows, np.array(logit_rows, np.int32), limits, _hidden_from(scheduled, tables),
+        _states(scheduled), _types(scheduled, positions), _join_inputs(scheduled), window_ends,
     )  # fmt: skip
 
 
@@ -116,24 +118,17 @@ def _with_first_row(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled
     return zip(ends, scheduled, strict=False)
 
 
-def _limits(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
-    if all(entry.limits is None for entry in scheduled):
+def _set_ends(
+    positions: Ints, scheduled: list[Scheduled], ends: list[list[int] | int | None]
+) -> Ints | None:
+    """Return the rows' positions, with an entry's ends in their place; None where none has any."""
+    if all(end is None for end in ends):
         return None
-    limits = positions.copy()
-    for start, entry in _with_first_row(scheduled):
-        if entry.limits is not None:
-            limits[start : start + entry.num_rows] = entry.limits
-    return limits
-
-
-def _window_ends(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
-    if all(entry.window_end is None for entry in scheduled):
-        return None
-    ends = positions.copy()
-    for start, entry in _with_first_row(scheduled):
-        if entry.window_end is not None:
-            ends[start : start + entry.num_rows] = entry.window_end
-    return ends
+    rows = positions.copy()
+    for (start, entry), end in zip(_with_first_row(scheduled), ends, strict=True):
+        if end is not None:
+            rows[start : start + entry.num_rows] = end
+    return rows
 
 
 def _join_inputs(scheduled: list[Scheduled]) -> Logits | None:
