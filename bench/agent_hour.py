@@ -202,7 +202,7 @@ def check_prompts(answered: dict[str, list[Answered]]) -> None:
 
 
 def reads_blocks_again(found: dict[str, dict[str, list[Answered]]]) -> bool:
-    """Return whether, with --cache-dir, a turn of a model read a whole block again."""
+    """Return whether, with --cache-dir, a turn of a model read more than a block again."""
     return any(turn.read_again > BLOCK for answers in found.values() for turn in answers[DISK])
 
 
