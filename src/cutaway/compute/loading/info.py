@@ -11,7 +11,7 @@ from cutaway.compute.loading.open import model_name, size_of
 from cutaway.compute.loading.parts import Parts, open_as
 from cutaway.compute.model import Graph, ModelConfig, has_draft_head
 from cutaway.compute.model.ops.linear import Linear
-from cutaway.compute.model.ops.mixture import expert_shares
+from cutaway.compute.model.ops.mixture import Experts, expert_shares
 from cutaway.files.weights import ModelFile, TensorInfo
 from cutaway.text import Tokenizer
 from cutaway.text.chat import FIELD, ORIGIN
@@ -178,11 +178,20 @@ def _idle(
 
 
 def read_bytes(graph: Graph, tensors: Mapping[str, TensorInfo]) -> int:
-    """Return the bytes of matrices that one row multiplies by; its embedding is not counted."""
-    matrices = {op.weights["weight"] for op in graph.ops if isinstance(op, Linear)}
-    matrices |= _shares(graph, tensors).keys()
-    whole = sum(tensors[name].nbytes for name in matrices)
-    return whole - _idle(graph, tensors, lambda tensor: tensor.nbytes)
+    """Return the bytes of matrices that one row multiplies by; its embedding is not counted.
+
+    A matrix that layers read at several depths is counted at each.
+    """
+    linear = [op.matrix for op in graph.ops if isinstance(op, Linear)]
+    whole = sum(_part_bytes(tensors[name], last - first) for name, first, last in linear)
+    shares = _shares(graph, tensors)
+    mixtures = [name for op in graph.ops if isinstance(op, Experts) for name in op.matrix_names]
+    return whole + round(sum(shares[name] * tensors[name].nbytes for name in mixtures))
+
+
+def _part_bytes(tensor: TensorInfo, rows: int) -> int:
+    """Return the bytes of so many rows of a matrix."""
+    return tensor.nbytes // prod(tensor.shape[:-1]) * rows
 
 
 def group_by_format(tensors: Iterable[TensorInfo]) -> dict[str, Stored]:

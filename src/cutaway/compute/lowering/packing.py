@@ -184,15 +184,15 @@ def reads_of(graph: Graph, tensors: Mapping[str, TensorInfo]) -> "Reads":
     """Return the bytes of all matrices, and of those that a row multiplies by."""
     from cutaway.base.offload import Reads  # few models are larger than memory
 
-    shapes, always, experts, active = matrix_shapes(graph), 0, 0, 0.0
+    shapes, always, experts, active = matrix_shapes(graph), 0, dict[str, int](), 0.0
     for op in graph.ops:
         size = sum(
             _native.packed_bytes(tensors[part[0]].format, *shapes[part])
             for part in op.matrices(graph.shapes)
         )
         if isinstance(op, Experts):
-            experts += size
+            experts[op.weights["up"]] = size  # once, even if layers run again
             active += size * op.mixture.used / graph.shapes[op.weights["up"]][0]
         elif isinstance(op, (Linear, HeadsLinear)):
             always += size
-    return Reads(weight_bytes(graph, tensors), always, experts, int(active))
+    return Reads(weight_bytes(graph, tensors), always, sum(experts.values()), int(active))

@@ -4,8 +4,10 @@ In any architecture they are found by walking back from the last norm through ev
 """
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from cutaway.compute.model.graph import Graph, Op
 from cutaway.compute.model.op import TokenMixer
@@ -42,6 +44,13 @@ class StreamPart:
         """The attention, or the op with a state, at the end of the path; None without a path."""
         mixer = self.path[-1] if self.path else None
         return mixer if isinstance(mixer, TokenMixer) else None
+
+
+class LayerRun(NamedTuple):
+    """A layer by the number in its weights' names, and which of its runs it is; the first is 1."""
+
+    layer: int
+    run: int
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,18 @@ class Anatomy:
         return (name, *(after[layer] for layer in sorted(after)))
 
     @cached_property
+    def runs(self) -> dict[int, LayerRun]:
+        """Depth -> the layer that runs there; a place's number is its depth, as in "L3.attn"."""
+        counts, runs = Counter[int](), dict[int, LayerRun]()
+        for op in self.graph.ops:
+            depth, numbers = _layer_number(op.out.name), map(_layer_number, op.weights.values())
+            layer = next((number for number in numbers if number is not None), None)
+            if depth is not None and layer is not None and depth not in runs:
+                counts[layer] += 1
+                runs[depth] = LayerRun(layer, counts[layer])
+        return runs
+
+    @cached_property
     def _place(self) -> dict[str, int]:
         return {op.out.name: i for i, op in enumerate(self.graph.ops)}
 
@@ -193,10 +214,10 @@ class Anatomy:
             raise InputError(
                 "this architecture cannot be looked into: each layer multiplies all of its stream"
             )
-        numbered = re.match(r"blk\.(\d+)\.", op.out.name)
-        if not numbered:
+        layer = _layer_number(op.out.name)
+        if layer is None:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
-        layer, kind = int(numbered[1]), self._kind(path[-1] if path else op)
+        kind = self._kind(path[-1] if path else op)
         if kind == "mlp" and self._is_beside_experts(op, layer):
             kind = "shared"
         return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
@@ -230,3 +251,9 @@ class Anatomy:
             path.append(self.maker[path[-1].inputs[-1]])
         matrices = sum(isinstance(step, Linear) for step in path)
         return tuple(path) if isinstance(path[-1], TokenMixer) and matrices == 1 else ()
+
+
+def _layer_number(name: str) -> int | None:
+    """Return the number of the layer in a name such as blk.3.attn_q; None: there is none."""
+    numbered = re.match(r"blk\.(\d+)\.", name)
+    return int(numbered[1]) if numbered else None

@@ -91,7 +91,8 @@ class Op:
 class TokenMixer(Op):
     """An op whose result is a sum over tokens, linear in each token's value.
 
-    layer: the number of its layer, under which keys and values, or a state, of texts are stored
+    layer: the depth of its layer, under which keys and values, or a state, of texts are stored; the
+           layer's number, if the model runs each layer once
     """
 
     layer: int

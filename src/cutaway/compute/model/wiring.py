@@ -24,14 +24,20 @@ class Wiring:
         self.ops: list[Op] = []
         self._names: set[str] = set()
         self._allowed_unused: set[str] = set()
-        self._scope = ""
+        self._scope, self._prefix, self._deeper = "", "", 0
 
-    def layers(self, count: int, first: int = 0) -> Iterator[str]:
-        """Yield each layer's prefix, ``blk.0.`` …; ops made in the loop are named after it."""
+    def layers(self, count: int, first: int = 0, *, depth: int | None = None) -> Iterator[str]:
+        """Yield the prefix of each layer's weights, ``blk.0.`` …
+
+        Ops made in the loop are named after the layer's depth, under which keys, values and states
+        are stored. A model that runs layers again reads the same weights at another depth.
+        depth: that of the first layer; None: each layer's depth is its number
+        """
+        self._deeper = 0 if depth is None else depth - first
         for i in range(first, first + count):
-            self._scope = f"blk.{i}."
-            yield self._scope
-        self._scope = ""
+            self._prefix, self._scope = f"blk.{i}.", f"blk.{i + self._deeper}."
+            yield self._prefix
+        self._scope, self._prefix, self._deeper = "", "", 0
 
     # -- the tensor table --------------------------------------------------------------------
 
@@ -129,6 +135,10 @@ class Wiring:
     ) -> Tensor:  # fmt: skip
         """Add an op; its result is named after its weights, or its kind; fields: the op's own."""
         base = name or f"{self._scope}{op.kind}"
+        if self._deeper and name.startswith(self._prefix):
+            base = self._scope + name.removeprefix(self._prefix)
+        if "layer" in fields:
+            fields["layer"] += self._deeper
         unique, n = base, 2
         while unique in self._names:  # the second rope of a layer is blk.0.rope.2
             unique, n = f"{base}.{n}", n + 1
