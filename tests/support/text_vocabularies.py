@@ -50,5 +50,16 @@ def sentencepiece(
     } | _add_prefix(fields)
 
 
+def byte_strings(strings: Sequence[bytes], extra: Sequence[tuple[str, int]] = ()) -> dict[str, Any]:
+    """Return <s>, 256 byte tokens (id = 1 + byte), ``strings``, then ``extra`` (text, kind)."""
+    tokens = [repr(token)[2:-1] for token in [*(bytes([n]) for n in range(256)), *strings]]
+    kinds = [CONTROL, *[NORMAL] * len(tokens), *(kind for _, kind in extra)]
+    return {
+        "tokenizer.ggml.model": "rwkv",
+        "tokenizer.ggml.tokens": ["<s>", *tokens, *(text for text, _ in extra)],
+        "tokenizer.ggml.token_type": np.array(kinds, np.int32),
+    }
+
+
 def _add_prefix(fields: dict[str, Any]) -> dict[str, Any]:
     return {f"tokenizer.ggml.{name}": value for name, value in fields.items()}

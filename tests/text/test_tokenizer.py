@@ -227,7 +227,7 @@ def test_lone_surrogates_are_refused(special: bool) -> None:
         chatty().encode("ab\ud83d", special=special)
 
 
-@pytest.mark.parametrize("kind", ["plamo2", "rwkv", None, 3])
+@pytest.mark.parametrize("kind", ["plamo2", "rwkv6", None, 3])
 def test_other_tokenizers_are_refused_by_name(kind: object) -> None:
     with pytest.raises(FormatError, match="is missing" if kind is None else repr(kind)):
         Tokenizer.from_gguf(byte_level() | {"tokenizer.ggml.model": kind})

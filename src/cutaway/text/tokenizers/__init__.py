@@ -112,9 +112,15 @@ def _unigram(vocabulary: Vocabulary, metadata: Mapping[str, Any]) -> KindAndDefa
     return Unigram(vocabulary, metadata), False, False
 
 
+def _byte_strings(vocabulary: Vocabulary, _metadata: Mapping[str, Any]) -> KindAndDefaults:
+    from cutaway.text.tokenizers.byte_strings import ByteStrings
+
+    return ByteStrings(vocabulary), False, False
+
+
 KINDS: Mapping[str, Callable[[Vocabulary, Mapping[str, Any]], KindAndDefaults]] = {
     "gpt2": _byte_level, "llama": _sentencepiece, "gemma4": _sentencepiece, "bert": _wordpiece,
-    "t5": _unigram,
+    "t5": _unigram, "rwkv": _byte_strings,
 }  # fmt: skip
 """Loaders by ``tokenizer.ggml.model``."""
 

@@ -26,11 +26,12 @@ from cutaway.files.huggingface.tokenizer.splitting import (
     unigram,
     wordpiece,
 )
+from cutaway.files.huggingface.tokenizer.word_lists import BYTE_STRINGS, tokenizer_of_lists
 from cutaway.files.huggingface.tokenizer.word_lists import FILES as LISTS
-from cutaway.files.huggingface.tokenizer.word_lists import tokenizer_of_lists
 from cutaway.text import chat
+from cutaway.text.tokenizers.byte_strings import escape
 from cutaway.text.tokenizers.pretokenizers import FIELD
-from cutaway.text.tokenizers.vocabulary import SPACE_PREFIX, Kind, padding_name
+from cutaway.text.tokenizers.vocabulary import SPACE_PREFIX, Kind, padding_name, stored_bytes
 from cutaway.text.tokenizers.wordpiece import as_stored
 
 TOKENIZER = "tokenizer.json"
@@ -89,23 +90,31 @@ def tokenizer_metadata(
 def _model_metadata(tokenizer: JsonObject, rows: int) -> tuple[dict[str, Any], list[str]]:
     """Return the keys of the tokenizer's model, and its tokens."""
     model = tokenizer.part("model")
-    words, scored = (model.text("type") == name for name in ("WordPiece", "Unigram"))
-    merges = [] if words or scored else _merges(model)
-    pieces = not words and not is_byte_level(tokenizer)
+    kind = model.text("type")
+    words, scored, strings = (kind == name for name in ("WordPiece", "Unigram", BYTE_STRINGS))
+    merges = [] if words or scored or strings else _merges(model)
+    pieces = not words and not strings and not is_byte_level(tokenizer)
     tokens, kinds = _vocabulary(tokenizer, model, rows, pieces=pieces)
     if words:
         metadata = wordpiece(tokenizer, model)
     elif scored:
         metadata = unigram(tokenizer, model, rows)
+    elif strings:
+        metadata = {f"{_PREFIX}model": "rwkv"}
     else:
         metadata = _sentencepiece(tokenizer, model) if pieces else _byte_level(tokenizer)
         metadata[f"{_PREFIX}merges"] = merges
+    stored = as_stored if words else _escape if strings else str
     metadata[f"{_PREFIX}tokens"] = [
-        as_stored(text) if words and kind == Kind.NORMAL else text
+        stored(text) if kind == Kind.NORMAL else text
         for text, kind in zip(tokens, kinds, strict=True)
     ]
     metadata[f"{_PREFIX}token_type"] = np.array(kinds, np.int32)
     return metadata, tokens
+
+
+def _escape(text: str) -> str:
+    return escape(stored_bytes(text))
 
 
 def sampling_metadata(folder: Path) -> dict[str, Any]:
@@ -208,7 +217,8 @@ def _vocabulary(
         model.fail("unk_id", f"the id of a piece, 0 to {len(vocab) - 1}")
     if unknown is not None and (pieces or model.text("type") == "WordPiece"):
         kinds[unknown] = Kind.UNKNOWN
-    _check(tokenizer, tokens, kinds, bytes_needed=pieces and not scored)
+    if model.text("type") != BYTE_STRINGS:  # whose tokens need not be text
+        _check(tokenizer, tokens, kinds, bytes_needed=pieces and not scored)
     return tokens, kinds
 
 

@@ -1,9 +1,10 @@
-"""Tokenizers without tokenizer.json: BERT's vocab.txt, RoBERTa's vocab.json and merges.txt, Qwen's.
+"""Tokenizers without tokenizer.json: BERT's vocab.txt, RoBERTa's and Qwen's files, RWKV's list.
 
 Knows transformers' defaults for such folders, and makes the tokenizer.json that transformers would
-write.
+write; for RWKV's list, one of our own.
 """
 
+from ast import literal_eval
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
 
 WORDS, VOCAB, MERGES, ADDED_TOKENS = "vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"
-FILES = (WORDS, VOCAB, MERGES, ADDED_TOKENS)
+BYTE_STRINGS = "rwkv_vocab_v20230424.txt"
+FILES = (WORDS, VOCAB, MERGES, ADDED_TOKENS, BYTE_STRINGS)
 _LARGEST = 1 << 27  # bytes
 
 _QWEN = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")  # Dream's is the same
@@ -39,6 +41,8 @@ def tokenizer_of_lists(
         return JsonObject(_byte_level(folder, tokenizer_config, specials), VOCAB)
     if tokenizer_config.text("tokenizer_class") in _QWEN and (folder / VOCAB).is_file():
         return JsonObject(_qwen(folder, tokenizer_config), VOCAB)
+    if (folder / BYTE_STRINGS).is_file():
+        return JsonObject(_byte_strings(folder / BYTE_STRINGS, tokenizer_config), BYTE_STRINGS)
     return JsonObject({}, WORDS)
 
 
@@ -148,6 +152,41 @@ def _qwen(folder: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
         },
         "added_tokens": [{**token, "id": int(token["id"])} for token in tokens],
     }
+
+
+def _byte_strings(path: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
+    """Return RWKV's tokens; surrogates are bytes that are no UTF-8 (PEP 383).
+
+    Token 0, which is not in the list, ends a text. Special tokens whose text is in the list have
+    the list's id, as in RWKV's own tokenizer: transformers gives "\n\n" another one.
+    """
+    vocab = dict(_read_byte_string(line, path.name) for line in _lines(path))
+    begin = _special_texts(tokenizer_config, {"bos": "<s>"})["bos"]
+    texts = {"0": begin} | {
+        key: token.get("content") if isinstance(token, dict) else None
+        for key, token in tokenizer_config.part("added_tokens_decoder").values.items()
+    }
+    if not all(key.isdecimal() and isinstance(text, str) for key, text in texts.items()):
+        tokenizer_config.fail("added_tokens_decoder", "an object of tokens by their ids")
+    added = {int(key): text for key, text in texts.items() if text not in vocab}
+    return {
+        "model": {"type": BYTE_STRINGS, "vocab": vocab},
+        "added_tokens": [{"id": i, "content": text, "special": True} for i, text in added.items()],
+    }
+
+
+def _read_byte_string(line: str, file: str) -> tuple[str, int]:
+    """Return a token and its id from a line: an id, a literal of Python, and how many bytes."""
+    number, _, rest = line.partition(" ")
+    literal, _, size = rest.rpartition(" ")
+    try:
+        value = literal_eval(literal)
+        token = value.encode() if isinstance(value, str) else value
+        if isinstance(token, bytes) and len(token) == int(size):
+            return token.decode("utf-8", "surrogateescape"), int(number)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        pass  # refused below
+    raise FormatError(f"{file}: {line!r:.60} is not an id, a string and its length in bytes")
 
 
 def _merges(folder: Path) -> list[str]:
