@@ -111,6 +111,11 @@ struct Drawn {
 Drawn sample_row(const Kernels& k, const float* logits, size_t vocab, const Row& row, bool logprob = true);
 double log_sum(const Kernels& k, const float* logits, size_t vocab);  // log Σ exp(logit); NaN is possible
 
+// Read what a row's chain leaves, without a draw: the entropy of the survivors' probabilities, in nats, and,
+// unless chances is null, the probabilities (vocab), written where there are survivors.
+Drawn::Status read_distribution(const Kernels& k, const float* logits, size_t vocab, const Row& row, float* chances,
+                                double* entropy);
+
 // What a row of logits says of the token that follows, without a draw.
 struct ReadRow {
   bool finite;     // if not, nothing below is set

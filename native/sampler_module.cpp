@@ -25,6 +25,8 @@ using namespace cutaway;
 namespace {
 
 using Logits = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Chances = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Numbers = nb::ndarray<double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ids = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 std::vector<int64_t> ids_of(nb::sequence list) {
@@ -176,13 +178,35 @@ std::vector<Drawn> draw_rows(const Kernels& k, const Logits& logits, const std::
   return draws;
 }
 
+std::vector<Row> rows_of(nb::list draws, size_t vocab) {
+  std::vector<Row> rows;
+  for (nb::handle draw : draws) rows.push_back(row_of(draw, vocab));
+  return rows;
+}
+
 nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool* pool) {
   const size_t vocab = vocab_of(logits, rows.size());
   const Kernels& kernels = *choose_kernels(tier.c_str());
-  std::vector<Row> requests;
-  for (nb::handle item : rows) requests.push_back(row_of(item, vocab));
+  const std::vector<Row> requests = rows_of(rows, vocab);
   nb::list out;
   for (Drawn& draw : draw_rows(kernels, logits, requests, pool)) out.append(nb::cast(std::move(draw)));
+  return out;
+}
+
+nb::list read_distributions(Logits logits, nb::list rows, Numbers entropies, std::optional<Chances> chances,
+                            const std::string& tier, Pool* pool) {
+  const size_t vocab = vocab_of(logits, rows.size()), n = rows.size();
+  if (entropies.size() != n) throw std::invalid_argument("entropies and rows differ in number");
+  if (chances && (chances->shape(0) != n || chances->shape(1) != vocab))
+    throw std::invalid_argument("chances and logits differ in shape");
+  const Kernels& kernels = *choose_kernels(tier.c_str());
+  const std::vector<Row> requests = rows_of(rows, vocab);
+  const auto statuses = each_row(pool, n, [&](size_t i) {
+    float* const row = chances ? chances->data() + i * vocab : nullptr;
+    return read_distribution(kernels, logits.data() + i * vocab, vocab, requests[i], row, entropies.data() + i);
+  });
+  nb::list out;
+  for (Drawn::Status status : statuses) out.append((int)status);
   return out;
 }
 
@@ -218,6 +242,8 @@ void bind_sampler(nb::module_& m) {
       .def_prop_ro("observed", &observed_of);
   m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
         "A Drawn per row.");
+  m.def("read_distributions", &read_distributions, "logits"_a, "rows"_a, "entropies"_a, "chances"_a, "tier"_a,
+        "pool"_a = nb::none(), "Fill entropies and chances, which begin as zeros; a Drawn's status per row.");
   m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),
         "(finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.");
 }

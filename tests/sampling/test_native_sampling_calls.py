@@ -131,9 +131,12 @@ def test_threads_may_sample_at_once():
     assert not wrong
 
 
-@pytest.mark.parametrize("missing", ["sample_rows", "read_rows"])
+NATIVE_CALLS = {"sample_rows", "read_distributions", "read_rows"}
+
+
+@pytest.mark.parametrize("missing", sorted(NATIVE_CALLS))
 def test_an_older_build_is_no_reason_to_sample_slowly(missing):
-    names = {"sample_rows", "read_rows"} - {missing}
+    names = NATIVE_CALLS - {missing}
     body = f"""
 import sys, types
 sys.modules["cutaway.base._native"] = types.SimpleNamespace(**dict.fromkeys({names}))

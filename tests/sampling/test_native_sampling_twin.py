@@ -17,6 +17,7 @@ from cutaway.sampling import (
     RowDraw,
     SamplingParams,
     build_chain,
+    read_distributions,
     sample,
 )
 from cutaway.sampling import sample as sample_rows
@@ -94,6 +95,20 @@ def test_a_large_vocabulary():
     logits = np.stack([draw_noise(262144, 1, 3.0, None, 9), draw_noise(262144, 2, 3.0, 0.5, 0)])
     asked = [row_draw(), row_draw(temperature=1, top_p=1)]
     assert_as_twin(logits, asked)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("name", CHAINS)
+def test_distributions_after_the_stages(name, tier):
+    shapes = [(3.0, None, 0), (1.0, None, 300), (0.01, None, 0), (3.0, 0.25, 5), (1e37, None, 1)]
+    logits = np.stack([draw_noise(3000, i, *shape) for i, shape in enumerate(shapes)])
+    asked = [row_draw(history=HISTORY, position=i, **CHAINS[name]) for i in range(len(shapes))]
+    twin = read_distributions(logits, asked, with_chances=True, tier=TWIN)
+    assert twin.chances.sum(axis=1) == pytest.approx(np.ones(len(shapes)))
+    native = read_distributions(logits, asked, with_chances=True, tier=tier)
+    assert (native.entropies == twin.entropies).all() and (native.chances == twin.chances).all()
+    alone = read_distributions(logits, asked, with_chances=False, tier=tier)
+    assert (alone.entropies == twin.entropies).all() and alone.chances is None
 
 
 def test_luck_alone_decides_between_equals():

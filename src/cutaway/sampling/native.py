@@ -25,6 +25,7 @@ from cutaway.sampling.definitions import (
     LogitsRow,
     NothingAllowedError,
 )
+from cutaway.sampling.fixed_math import entropy, ordered_sum
 from cutaway.sampling.luck import place_of
 from cutaway.sampling.observe import (
     CandidateTable,
@@ -284,6 +285,55 @@ def _nothing_allowed(draw: RowDraw) -> InputError:
         f"the constraint allows no token at position {draw.position}: loosen it, or what else "
         "forbids tokens there (allowed_token_ids, bad_words, min_tokens, a chain's earlier stages)"
     )
+
+
+# -- what chains leave -----------------------------------------------------------------------------
+
+_read_distributions: Any = NATIVE and NATIVE.read_distributions
+
+
+class Distributions(NamedTuple):
+    """The distributions that chains leave of rows of logits.
+
+    entropies  in nats, (rows,)
+    chances    each token's probability, (rows, vocab), 0 if a stage removed it; None if not read
+    """
+
+    entropies: NDArray[np.float64]
+    chances: NDArray[np.float32] | None
+
+
+def read_distributions(
+    logits: NDArray[np.float32],
+    draws: Sequence[RowDraw],
+    *,
+    with_chances: bool,
+    tier: str = "",
+    pool: "Pool | None" = None,
+) -> Distributions:
+    """Return the distributions from which ``sample`` drew these rows, without an error.
+
+    logits: (rows, vocab), not changed. tier, pool: as for ``sample``.
+    """
+    logits = np.ascontiguousarray(logits, np.float32)
+    read = Distributions(np.zeros(len(draws)), np.zeros_like(logits) if with_chances else None)
+    statuses = [-1] * len(draws)
+    if tier != TWIN and all(draw.compiled.native for draw in draws):  # so there is a build
+        statuses = _read_distributions(logits, list(draws), *read, tier, pool)
+    for n, status in enumerate(statuses):
+        if status != _STATUS_DRAWN:
+            _read_distribution_by_twin(draws[n], logits[n], n, read)
+    return read
+
+
+@plainly
+def _read_distribution_by_twin(draw: RowDraw, row: LogitsRow, n: int, read: Distributions) -> None:
+    context = Context(draw.history, draw.mask, draw.seed, draw.place)
+    survivors = run_stages(draw.compiled.chain, row, context)[-1]
+    read.entropies[n] = entropy(survivors.logits.astype(np.float64))
+    if read.chances is not None:
+        weights = survivors.weights()
+        read.chances[n, survivors.ids] = weights / ordered_sum(weights)
 
 
 # -- rows that are read ----------------------------------------------------------------------------

@@ -12,8 +12,7 @@ from cutaway.engine import Denoise, Pass, StopParams
 from cutaway.engine.canvas import RULES, ForcedCell, Rule, read_rule, with_usual
 from cutaway.engine.decoders import pass_cells
 from cutaway.errors import InputError
-from cutaway.sampling import CompiledChain, Observe, RowDraw, SamplingParams, gumbel
-from cutaway.sampling.definitions import History
+from cutaway.sampling import Observe, SamplingParams, gumbel
 from cutaway.sampling.luck import noise_tokens, place_of
 from support.engine_mock import MockRequest, make_engine, read_written, run_to_end
 from support.mock_backend import AT, VOCAB, noise
@@ -244,18 +243,8 @@ def test_forced_cells_are_gone_through_once():
     assert forced.times < 6
 
 
-def test_the_stages_are_applied_once_to_each_row(monkeypatch):
-    rows, run_chain = [], pass_cells._run_chain
-    monkeypatch.setattr(
-        pass_cells, "_run_chain", lambda draw, row: rows.append(1) or run_chain(draw, row)
-    )
-    logits = np.stack([noise((n, 3)) for n in range(70)]).astype(np.float32)
-    compiled = CompiledChain((), PLAIN, PROMPT)
-    draws = [RowDraw(compiled, History(PROMPT, ()), 3, n) for n in range(70)]
-    entropies, chances = pass_cells.read_after_chain(draws, logits, with_chances=True)
-    assert len(rows) == len(entropies) == 70
-    assert chances.sum(axis=1) == pytest.approx(np.ones(70))
-    sizes = []
+def test_rows_are_blended_a_few_at_a_time():
+    chances, sizes = np.stack([noise((n, 3)) for n in range(70)]), []
     blends = pass_cells.blend_rows(lambda part: sizes.append(len(part)) or part, chances)
     assert (blends == chances).all() and max(sizes) < 70
 

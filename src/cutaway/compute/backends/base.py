@@ -15,7 +15,7 @@ from cutaway.compute.backends.layout import KVLayout
 from cutaway.compute.model import Graph
 from cutaway.errors import InputError
 from cutaway.files.weights import ModelFile
-from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
+from cutaway.sampling import Distributions, ReadRow, RowDraw, Sampled, read_rows
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -165,6 +165,12 @@ class Backend(Protocol):
         """Sample a token for each row of logits (rows, vocab); see ``sampling.sample``."""
         ...
 
+    def read_distributions(
+        self, logits: Logits, draws: Sequence[RowDraw], *, with_chances: bool
+    ) -> Distributions:
+        """Return what tokens were drawn from; see ``sampling.read_distributions``."""
+        ...
+
     def read(
         self, logits: Logits, next_ids: Sequence[int | None], top: int
     ) -> list[ReadRow | Exception]:
@@ -307,6 +313,12 @@ class HostSampling:
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """See ``Backend``."""
         return sampling.sample(logits, draws)
+
+    def read_distributions(
+        self, logits: Logits, draws: Sequence[RowDraw], *, with_chances: bool
+    ) -> Distributions:
+        """See ``Backend``."""
+        return sampling.read_distributions(logits, draws, with_chances=with_chances)
 
     def read(
         self, logits: Logits, next_ids: Sequence[int | None], top: int

@@ -23,7 +23,7 @@ from cutaway.compute.lowering.packing import PackedWeights, Shapes, read_stored
 from cutaway.compute.model import Graph
 from cutaway.compute.model.op import Slice
 from cutaway.files.weights import ModelFile
-from cutaway.sampling import ReadRow, RowDraw, Sampled, read_rows
+from cutaway.sampling import Distributions, ReadRow, RowDraw, Sampled, read_rows
 
 if TYPE_CHECKING:
     from cutaway.compute.backends.stored import StoredKV
@@ -264,6 +264,14 @@ class PackedBackend:
     def sample(self, logits: Logits, draws: Sequence[RowDraw]) -> list[Sampled | Exception]:
         """Sample a token for each row of logits, on the CPU's threads."""
         return sampling.sample(logits, draws, tier=self._sampler_tier, pool=self.pool)
+
+    def read_distributions(
+        self, logits: Logits, draws: Sequence[RowDraw], *, with_chances: bool
+    ) -> Distributions:
+        """Return what tokens were drawn from, read on the CPU's threads."""
+        return sampling.read_distributions(
+            logits, draws, with_chances=with_chances, tier=self._sampler_tier, pool=self.pool
+        )
 
     def read(
         self, logits: Logits, next_ids: Sequence[int | None], top: int

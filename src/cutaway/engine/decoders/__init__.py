@@ -14,7 +14,15 @@ from cutaway.compute.backends import Logits
 from cutaway.engine.events import Event, Phases, Scored
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError
-from cutaway.sampling import ReadRow, RowDraw, Sampled, SamplingParams, Stage, build_chain
+from cutaway.sampling import (
+    Distributions,
+    ReadRow,
+    RowDraw,
+    Sampled,
+    SamplingParams,
+    Stage,
+    build_chain,
+)
 
 if TYPE_CHECKING:
     from cutaway.engine.limits import Limits
@@ -31,6 +39,7 @@ class Computed(NamedTuple):
               run
     outcomes  the result of each draw
     read      ``Backend.read``
+    read_distributions  ``Backend.read_distributions``
     finish    ``Backend.finish``
     blend     returns the mean embedding of each of some distributions of tokens, (rows, vocab) ->
               (rows, hidden); None if the model reads no such signal
@@ -39,6 +48,7 @@ class Computed(NamedTuple):
     logits: Logits
     outcomes: list[Outcome]
     read: Callable[[Logits, Items[int], int], list[ReadRow | Exception]]
+    read_distributions: Callable[..., Distributions]
     phases: Phases
     finish: Callable[[Logits], Logits] = lambda rows: rows
     blend: Callable[[Logits], Logits] | None = None

@@ -21,7 +21,6 @@ from cutaway.engine.decoders.pass_cells import (
     cells_of,
     figures_of,
     finish_block,
-    read_after_chain,
     unreachable_cell_error,
 )
 from cutaway.engine.events import Event, Pass, Phases
@@ -320,8 +319,8 @@ class Denoise:
         was = [canvas.cells[cell].token_id for cell in cells]
         draws, entropies, chances = self.draws(scheduled), None, None
         if self.rule.after_chain or computed.blend:
-            entropies, chances = read_after_chain(
-                draws, computed.logits, with_chances=computed.blend is not None
+            entropies, chances = computed.read_distributions(
+                computed.logits, draws, with_chances=computed.blend is not None
             )
         positions = [canvas.first + cell for cell in cells]
         after_chain = entropies if self.rule.after_chain else None

@@ -8,6 +8,7 @@ from collections.abc import Sequence as Items
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutaway.base.counting import count_from_1
 from cutaway.compute.backends import Logits
@@ -15,9 +16,7 @@ from cutaway.engine.canvas import Canvas, Figures, Revealed
 from cutaway.engine.events import PassCell
 from cutaway.errors import InputError
 from cutaway.sampling import CompiledChain, RowDraw, Sampled, sample
-from cutaway.sampling.chain import run_stages
-from cutaway.sampling.definitions import Candidates, Context, LogitsRow
-from cutaway.sampling.fixed_math import entropy, exp, ordered_sum
+from cutaway.sampling.fixed_math import exp
 
 CANDIDATES = 3
 """How many of each row's likeliest tokens are needed: two besides the mask token."""
@@ -29,7 +28,7 @@ def figures_of(
     positions: Items[int],
     sampled: Items[Sampled],
     mask_id: int | None,
-    after_chain: Items[float] | None = None,
+    after_chain: NDArray[np.float64] | None = None,
 ) -> Figures:
     """Return the figures of cells by which a rule decides.
 
@@ -51,7 +50,7 @@ def figures_of(
     first, second = np.array(best).T
     return Figures(
         np.array(positions, np.int64), exp(np.array(logprobs)), exp(first), exp(second),
-        np.array(entropies if after_chain is None else after_chain),
+        np.array(entropies) if after_chain is None else after_chain,
         np.array(best_ids, np.int64) if best_ids else None,
     )  # fmt: skip
 
@@ -64,32 +63,10 @@ def _likely(sampled: Sampled, mask_id: int | None) -> tuple[tuple[int, float], .
     return tuple((c.id, c.logit - seen.log_sum_exp) for c in tokens)
 
 
-def read_after_chain(
-    draws: Items[RowDraw], logits: Logits, *, with_chances: bool
-) -> tuple[list[float], Logits | None]:
-    """Return what is left of rows after the sampling stages: entropies in nats, and probabilities.
-
-    with_chances: whether the probabilities of tokens, (rows, vocab), are needed; None if not
-    """
-    entropies, chances = [], np.zeros_like(logits) if with_chances else None
-    for n, (draw, row) in enumerate(zip(draws, logits, strict=True)):
-        left = _run_chain(draw, row)
-        entropies.append(entropy(left.logits.astype(np.float64)))
-        if chances is not None:
-            weights = left.weights()
-            chances[n, left.ids] = weights / ordered_sum(weights)
-    return entropies, chances
-
-
 def blend_rows(blend: Callable[[Logits], Logits], chances: Logits) -> Logits:
     """Return the blends of rows of probabilities (rows, vocab), made for a few rows at a time."""
     starts = range(0, len(chances), _BLENDED)
     return np.concatenate([blend(chances[n : n + _BLENDED]).copy() for n in starts])
-
-
-def _run_chain(draw: RowDraw, row: LogitsRow) -> Candidates:
-    context = Context(draw.history, draw.mask, draw.seed, draw.place)
-    return run_stages(draw.compiled.chain, row, context)[-1]
 
 
 def cells_of(

@@ -176,7 +176,8 @@ class Engine:
             return
         finish = self.backends[sequence.request.adapter].finish
         blend = self._canvas.blend if self._canvas else None
-        computed = Computed(logits, outcomes, self.backend.read, self.phases, finish, blend)
+        read, distributions = self.backend.read, self.backend.read_distributions
+        computed = Computed(logits, outcomes, read, distributions, self.phases, finish, blend)
         before = len(sequence.output_token_ids)
         events = sequence.decoder.commit(scheduled, computed)
         if sequence.error:
