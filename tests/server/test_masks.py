@@ -12,7 +12,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.engine import Pass, Step
-from cutaway.engine.canvas import Rule, most_computed
+from cutaway.engine.canvas import RULES, Rule, most_computed
 from cutaway.files import hub
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.gguf_writer import write_gguf
@@ -231,6 +231,8 @@ def test_the_page_s_defaults_of_a_model_of_noise_are_what_runs(noise, served):
     assert about["canvas"]["rule"] == {"rule": "diffusion-gemma", "noise": ran["denoise"]["noise"]}
     masked = httpx.get(f"{served.url}/page/about").json()
     assert masked["canvas"]["rule"] == {"rule": "confidence", "noise": "reuse"}
+    assert about["canvas"]["choices"] == {"rule": ["diffusion-gemma"], "start": ["noise"]}
+    assert masked["canvas"]["choices"] == {"rule": [*RULES], "start": ["mask", "noise"]}
     assert masked["defaults"]["temperature"] == 0.7
 
 

@@ -146,7 +146,7 @@ def test_the_panel_asks_for_a_canvas(open_page, server):
     page.wait_for_runs()
     page.settle()
     said = page.tab.locator("canvas-panel dl").last.inner_text()
-    assert "order left" in said and "steps 3" in said
+    assert "order left" in said and "steps 3" in said and "loss at most" in said
 
 
 def test_passes_are_played(open_page, server):
@@ -247,7 +247,10 @@ def test_a_model_of_noise_runs_with_what_its_fields_show(open_page, toy_noise):
     page = open_page(toy_noise.url)
     page.tab.get_by_role("button", name="Mr. Darcy").wait_for()
     page.tab.locator("details", has_text="Canvas").locator("summary").first.click()
-    assert page.tab.get_by_label("rule", exact=True).input_value() == "diffusion-gemma"
+    rule = page.tab.get_by_label("rule", exact=True)
+    assert rule.input_value() == "diffusion-gemma"
+    possible = "(all) => all.filter((option) => !option.hidden).map((option) => option.value)"
+    assert rule.locator("option").evaluate_all(possible) == ["diffusion-gemma"]
     assert page.tab.get_by_role("button", name="pure", pressed=True).count() == 1
     page.tab.get_by_role("button", name="balanced").click()
     page.tab.get_by_label("noise", exact=True).select_option("reuse")
@@ -268,3 +271,6 @@ def test_the_canvas_of_a_model_of_noise_speaks_of_no_mask(open_page, toy_noise):
     words = page.tab.locator("canvas-panel").inner_text().replace("remask", "")  # a setting's name
     assert "kept from this pass on" in words
     assert "mask" not in words
+    assert (
+        "loss at most" not in words
+    )  # its last tokens are the likeliest, not those drawn together

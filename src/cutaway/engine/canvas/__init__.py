@@ -26,6 +26,7 @@ from cutaway.engine.canvas.rule import (
     RULES,
     SETTING_WORDS,
     SETTINGS,
+    STARTS,
     ForcedCell,
     Rule,
     Setting,
@@ -37,9 +38,9 @@ from cutaway.sampling import Sampled
 from cutaway.sampling.fixed_math import Floats, exp
 
 __all__ = [
-    "RULES", "SETTINGS", "SETTING_WORDS", "Canvas", "Cell", "Figures", "ForcedCell", "Revealed",
-    "Rule", "Setting", "make_canvas", "most_computed", "most_passes", "read_rule", "rule_of_text",
-    "with_usual",
+    "RULES", "SETTINGS", "SETTING_WORDS", "STARTS", "Canvas", "Cell", "Figures", "ForcedCell",
+    "Revealed", "Rule", "Setting", "make_canvas", "most_computed", "most_passes", "read_rule",
+    "rule_of_text", "with_usual",
 ]  # fmt: skip
 
 # -- the cells -------------------------------------------------------------------------------------

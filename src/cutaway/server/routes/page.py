@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
-from cutaway.engine.canvas import RULES
+from cutaway.engine.canvas import RULES, STARTS
 from cutaway.methods.reranking import method_of
 from cutaway.requests.base import usual_rule
 from cutaway.requests.recording import page_about
@@ -113,18 +113,24 @@ async def page_facts(request: Request, model: str | None = None) -> Response:
 def _canvas(service: Service) -> dict[str, Any] | None:
     """Return whether a diffusion model writes in blocks, whether it denoises by default, its rule.
 
-    The rule is the model's own, and how it uses luck. None for a model that is not a diffusion
-    model.
+    The rule is the model's own, and how it uses luck; "choices" are the settings with which it can
+    write. None for a model that is not a diffusion model.
     """
     llm, attention = service.llm, service.llm.config.attention
-    starts = llm.config.noise is not None or llm.tokenizer.mask_id is not None
-    if llm.config.is_causal or not starts or not llm.graph.has_head:
+    reveals_masks = llm.config.noise is None and llm.tokenizer.mask_id is not None
+    is_diffusion = reveals_masks or llm.config.noise is not None
+    if llm.config.is_causal or not is_diffusion or not llm.graph.has_head:
         return None
+    starts = [start for start in STARTS if reveals_masks or start == "noise"]
     usual = usual_rule(llm.config) or {"rule": "confidence"}
     return {
         "blocks": isinstance(attention, int),
         "usual": llm.parse({}).denoise is not None,
         "rule": {"rule": usual["rule"], "noise": RULES[usual["rule"]].noise},
+        "choices": {
+            "rule": [name for name, rule in RULES.items() if rule.start in starts],
+            "start": starts,
+        },
     }
 
 

@@ -118,6 +118,8 @@ class SettingsPanel extends View {
     for (const [name, field] of this.canvas) {
       field.show(denoise[name], about?.canvas?.rule[name] ?? "");
       field.element.hidden = name === "block" && about?.canvas?.blocks === true;
+      const possible = about?.canvas?.choices[name];
+      for (const option of field.element.querySelectorAll("option")) option.hidden = possible?.includes(option.value) === false;
     }
     const changes = Object.keys(denoise).length;
     this.canvasCount.textContent = changes ? ` · ${changes} changed` : "";

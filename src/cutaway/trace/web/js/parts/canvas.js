@@ -179,7 +179,7 @@ function passFacts(trace, canvas, at) {
     pass.masked_again.length > 0 && fact(again, String(pass.masked_again.length), "cells whose token is gone"),
     fact(still, thousands(masked), "cells of the whole canvas, after this pass"),
     fact("positions computed", thousands(pass.rows), "in this pass, by the model"),
-    fact("loss at most", `${(pass.bound / LN2).toFixed(2)} bits`,
+    !canvas.choosesAnew && fact("loss at most", `${(pass.bound / LN2).toFixed(2)} bits`,
       "an upper bound, on average, of what is lost by revealing these cells together and not one by one"),
     ...(time ? [fact("time", `${time.toFixed(1)} ms`,
       Object.entries(pass.ms).map(([phase, ms]) => `${phase} ${ms.toFixed(1)} ms`).join(", "))] : []),
@@ -199,7 +199,8 @@ function totalFacts(trace, canvas) {
     fact("passes", thousands(passes), "forward passes of the model"),
     fact("positions computed", thousands(rows), "in all passes"),
     fact("tokens per pass", perPass.toFixed(2), "left-to-right generation has 1"),
-    fact("loss at most", `${(bound / LN2).toFixed(2)} bits`, "an upper bound, on average, of what is lost by revealing cells together, over all passes"),
+    ...(canvas.choosesAnew ? [] // since its last tokens are the likeliest ones, and not those that were revealed together
+      : [fact("loss at most", `${(bound / LN2).toFixed(2)} bits`, "an upper bound, on average, of what is lost by revealing cells together, over all passes")]),
     fact("Kendall’s τ", order === null ? "–" : order.toFixed(2).replace("-", "−"),
       "the order of revealing: 1 is left to right, −1 right to left, 0 neither"),
     fact("attention", sees, "the positions that a token attends to"),

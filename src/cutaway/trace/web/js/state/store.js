@@ -69,7 +69,7 @@
  *
  * The model; local: it is in the page itself (local/model.js), whether that can look inside of a step, and the settings that it lacks.
  * @typedef {{model: string, local?: {inside: boolean, practice: string[], lacks: string[]}, models?: string[], weights: string, version: string, context: number,
- *   attention: string | number, writes?: boolean, chat: boolean, near?: "cosine" | "head" | "maxsim" | null, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean, rule: Record<string, string>} | null}} About
+ *   attention: string | number, writes?: boolean, chat: boolean, near?: "cosine" | "head" | "maxsim" | null, defaults: Record<string, any>, canvas?: {blocks: boolean, usual: boolean, rule: Record<string, string>, choices: Record<string, string[]>} | null}} About
  */
 
 import { mostUncertain } from "../figures/step-view.js";
