@@ -271,6 +271,4 @@ def test_the_canvas_of_a_model_of_noise_speaks_of_no_mask(open_page, toy_noise):
     words = page.tab.locator("canvas-panel").inner_text().replace("remask", "")  # a setting's name
     assert "kept from this pass on" in words
     assert "mask" not in words
-    assert (
-        "loss at most" not in words
-    )  # its last tokens are the likeliest, not those drawn together
+    assert "loss at most" not in words  # the last tokens were not drawn together
