@@ -14,7 +14,7 @@ of the turns all of them are ended and started anew. Figures:
 
 --scale is that of the texts' lengths; at 1 the system prompt has 8,000 tokens, and the last prompt
 25,500; at 0.2 they have 1,600 and 10,700. The last line is one JSON document with every turn. The
-exit code is 1 if, with --cache-dir, a turn read more again than the 32 tokens of a block.
+exit code is 1 if, with --cache-dir, a turn read again the 32 tokens of a block.
 """
 
 import asyncio
@@ -202,8 +202,8 @@ def check_prompts(answered: dict[str, list[Answered]]) -> None:
 
 
 def reads_blocks_again(found: dict[str, dict[str, list[Answered]]]) -> bool:
-    """Return whether, with --cache-dir, a turn of a model read more than a block again."""
-    return any(turn.read_again > BLOCK for answers in found.values() for turn in answers[DISK])
+    """Return whether, with --cache-dir, a turn of a model read a whole block again."""
+    return any(turn.read_again >= BLOCK for answers in found.values() for turn in answers[DISK])
 
 
 def row(model: str, name: str, turns: list[Answered]) -> list[str]:

@@ -22,9 +22,9 @@ def test_the_fewest_turns_have_all_figures():
 
 
 @pytest.mark.parametrize("turn", range(6))
-def test_no_turn_reads_more_than_a_block_again(turn):
+def test_no_turn_reads_a_whole_block_again(turn):
     read = [0] * 6
-    read[turn] = BLOCK
+    read[turn] = BLOCK - 1
     assert not reads_blocks_again({"m": {DISK: answers(*read), MEMORY: answers(*[99] * 6)}})
-    read[turn] = BLOCK + 1
+    read[turn] = BLOCK
     assert reads_blocks_again({"m": {DISK: answers(*read), MEMORY: answers(*[0] * 6)}})

@@ -68,6 +68,14 @@ def test_a_prompt_is_found_again_however_long_the_answer_was():
         assert cached(engine, prompt)[0] == (60 if count else 0)
 
 
+@pytest.mark.parametrize("length", range(60, 64))
+def test_a_text_that_goes_on_after_a_prompt_reads_its_whole_blocks_no_more(length):
+    """As where a chat's next turn renders the answer in other words than it was written."""
+    engine, prompt = engine_of(), prompt_of(1, length)
+    cached(engine, prompt)
+    assert cached(engine, prompt + prompt_of(2, 20))[0] == 60
+
+
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_samples_go_on_from_the_first_one_s_last_whole_block(prefix_cache):
     engine, prompt = engine_of(prefix_cache=prefix_cache), prompt_of(2, 47)

@@ -7,8 +7,9 @@ later text is likely to continue, while there is room; the least recently used a
 
 A sequence's state is stored after the last token that is certain, and after each draft token, so
 that a rejected one costs nothing. It is also stored at ends of KV blocks where later texts may
-continue: the last one before the prompt's end, the last one of the text so far, the one where
-another text began to differ, and after every ``STATE_TOKENS`` tokens.
+continue: the last one before the prompt's last token, the last one of the prompt, the last one of
+the text so far, the one where another text began to differ, and after every ``STATE_TOKENS``
+tokens.
 """
 
 from collections import Counter, OrderedDict
@@ -181,8 +182,11 @@ class SequenceStates:
 
     def _is_kept(self, sequence: Sequence, tokens: int) -> bool:
         """Whether the state after this many tokens is kept once the text no longer reads it."""
-        before_end = (len(sequence.prompt_token_ids) - 1) // self._block * self._block
-        return tokens % STATE_TOKENS == 0 or tokens in (before_end, sequence.memory.num_shared)
+        prompt, block = len(sequence.prompt_token_ids), self._block
+        # Where the prompt fills its last block, the same prompt continues from the one before,
+        # since its last token is computed; a longer text continues from the last.
+        ends = ((prompt - 1) // block * block, prompt // block * block)
+        return tokens % STATE_TOKENS == 0 or tokens in (*ends, sequence.memory.num_shared)
 
     def is_lost(self, sequence: Sequence) -> bool:
         """Whether no state was stored after the last accepted token."""
