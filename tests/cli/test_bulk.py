@@ -304,10 +304,10 @@ def many_lines(count):
     return [{"prompt": "ab" * (i % 5 + 1), "id": i, "max_tokens": 5 + i % 90} for i in range(count)]
 
 
-def start(tiny, tmp_path):
+def start(tiny, tmp_path, command=PYTHON):
     files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
     return subprocess.Popen(
-        [*PYTHON, "-m", tiny, *files, "--seed", "5", "--ignore-eos"], stderr=subprocess.PIPE
+        [*command, "-m", tiny, *files, "--seed", "5", "--ignore-eos"], stderr=subprocess.PIPE
     )
 
 
@@ -322,17 +322,33 @@ def grown(child, path, more):
         time.sleep(0.0005)
 
 
-def test_kill_9_at_any_moment_loses_and_repeats_no_line(tiny, llm, tmp_path):
+KILLED = """\
+import resource, signal, sys
+from cutaway.cli.main import main
+sys.dont_write_bytecode = True  # no file but the records
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.exit(main())
+"""
+"""The command that the system kills, without a word, where a file would grow beyond so many bytes.
+
+A signal of the test's would come at a moment that nobody knows, or after the end.
+"""
+
+
+def test_a_kill_at_any_byte_loses_and_repeats_no_line(tiny, llm, tmp_path):
     lines, luck, kills = many_lines(40), random.Random(1), 0
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
     while True:
-        child = start(tiny, tmp_path)
-        grown(child, tmp_path / "out", luck.randrange(1, 80_000))
-        child.kill()
+        limit = size(tmp_path / "out") + luck.randrange(1, 80_000)
+        child = start(tiny, tmp_path, [sys.executable, "-c", KILLED, str(limit), "generate"])
         _, said = child.communicate()
         if child.returncode == 0:
             break
-        assert child.returncode == -signal.SIGKILL, said
+        assert child.returncode == -signal.SIGXFSZ, said
+        assert size(tmp_path / "out") == limit
         kills += 1
     assert kills >= 3
     of = index_by_line(records(tmp_path / "out"))
