@@ -18,7 +18,7 @@ from typing import Any
 from cutaway.errors import CutawayError
 from cutaway.text import ChatTemplate
 from cutaway.text.chat_probe import thinking_of
-from cutaway.text.harmony import Harmony
+from cutaway.text.message_form import MessageForm
 from cutaway.text.thinking import ThinkingSwitch, ThinkingWish
 from cutaway.text.tools import Arguments, CallParser, CallStart, Tool
 
@@ -71,7 +71,7 @@ def row(source: str) -> Iterator[str]:
     yield f"`{marks}`".replace("|", "\\|").replace("\n", "\\n") if marks else "-"
     off = ThinkingSwitch(template, thinking).settings(ThinkingWish(think=False))
     yield f"`{next(iter(off.variables))}`" if off.variables else "force" if off.opens else "-"
-    yield yes(harmony(thinking) or called(template))
+    yield yes(in_messages(thinking) or called(template))
     yield yes(answered(template))
 
 
@@ -98,9 +98,9 @@ def reference() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})), **TOKENS)
 
 
-def harmony(thinking: Any) -> bool:
-    """Whether calls are messages of their own, which tests/text/test_harmony.py reads."""
-    return isinstance(thinking, Harmony)
+def in_messages(thinking: Any) -> bool:
+    """Whether calls are messages of their own, which tests/text/test_harmony.py and others read."""
+    return isinstance(thinking, MessageForm)
 
 
 def called(template: ChatTemplate) -> bool:

@@ -17,9 +17,11 @@ from cutaway.rerun import replay
 from cutaway.server.http.settings import ServerSettings
 from cutaway.text import ChatTemplate
 from cutaway.text.chat_probe import thinking_of
-from cutaway.text.harmony import MARKS, Harmony
+from cutaway.text.harmony import MARKS
+from cutaway.text.message_form import MessageForm
 from cutaway.trace import Trace
-from support.chat_templates import FOLDER, template
+from support.chat_templates import FOLDER
+from support.message_texts import marked_ids, write_marked_llama
 from support.random_llama import WORDS, write_tiny_llama
 from support.served import serve
 from support.thoughts import ASK, FORMS, NONE, OFF_NAMES, TWENTY, thought_and_count
@@ -55,7 +57,7 @@ def written(name, folder):
     """A file of a model with the family's template and its marks."""
     template = template_of(name)
     thinking = thinking_of(template, Marks())
-    marks = [*MARKS] if isinstance(thinking, Harmony) else TAG.findall(thinking.empty)
+    marks = [*thinking.marks] if isinstance(thinking, MessageForm) else TAG.findall(thinking.empty)
     tokens, kinds = ["<unk>", "<s>", "</s>", *WORDS], [2, 3, 3, *[6] * 256, *[1] * 5]
     free = [i for i, token in enumerate(tokens) if kinds[i] == 1 or (token > "<0xF4>" and i > 2)]
     for place, mark in zip(free, marks, strict=False):
@@ -157,8 +159,8 @@ def test_a_thought_that_was_closed_does_not_begin_again(name, tmp_path):
     """Under a schema or required calls, though the model would."""
     with LLM(written(name, tmp_path), threads=1, progress=False) as llm:
         thinking = llm.model.thinking
-        if isinstance(thinking, Harmony):
-            pytest.skip("its messages are in channels, which a schema or a call requires")
+        if isinstance(thinking, MessageForm):
+            pytest.skip("its messages have headers, which a schema or a call requires")
         opening = thinking.token_ids(thinking.opening, llm.tokenizer)[0]
         eager = {"logit_bias": {opening: 100}, "max_tokens": 4}
         for (said, given), wanted in product(told_not_to_think(llm), ASKED_FOR):
@@ -188,7 +190,6 @@ def test_what_a_closed_thought_lets_pass_is_all_answer(tmp_path):
 # A model that writes harmony, through every protocol: thoughts, text and calls apart.
 
 
-TOKENS = ["<unk>", "<s>", "</s>", *WORDS[:254], *MARKS]  # in place of bytes that no text has
 HARMONY_ASK = [{"role": "user", "content": "a"}]
 SCHEMA = {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 2}
 EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -200,14 +201,7 @@ HARMONY_CALL = " to=functions.f<|channel|>commentary json<|message|>{}<|call|>"
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    metadata = {
-        "tokenizer.chat_template": template("families/gpt-oss").source,
-        "tokenizer.ggml.tokens": TOKENS,
-        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 254, *[3] * len(MARKS)],
-        "tokenizer.ggml.eos_token_id": TOKENS.index("<|return|>"),
-    }
-    folder = tmp_path_factory.mktemp("harmony")
-    return write_tiny_llama(folder / "t.gguf", metadata=metadata, context=4096)
+    return write_marked_llama(tmp_path_factory.mktemp("harmony"), "gpt-oss", MARKS, "<|return|>")
 
 
 @pytest.fixture
@@ -216,15 +210,8 @@ def llm(path):
         yield made
 
 
-def ids(llm: LLM, text: str) -> list[int]:
-    """As the model writes it: no space in front of a text behind a mark."""
-    found = []
-    for part in llm.tokenizer._all_specials.split(text):
-        if isinstance(part, int):
-            found.append(part)
-        else:
-            found += [TOKENS.index(f"<0x{byte:02X}>") for byte in part.encode()]
-    return found
+def ids(llm, text):
+    return marked_ids(llm.tokenizer, text)
 
 
 def test_in_python(llm, tmp_path):
@@ -249,7 +236,10 @@ def test_in_python(llm, tmp_path):
 
 def test_calls_in_python(llm):
     done = llm.chat(
-        HARMONY_ASK, tools=[TOOL], forced=ids(llm, THOUGHT + HARMONY_CALL), max_tokens=300
+        HARMONY_ASK,
+        tools=[TOOL],
+        forced=ids(llm, THOUGHT + HARMONY_CALL),
+        max_tokens=300,
     )
     assert [(call.name, call.values()) for call in done.tool_calls] == [("f", {})]
     assert done.finish_reason == "end_token" and done.reasoning_tokens == 2
@@ -263,7 +253,11 @@ def test_calls_in_python(llm):
     )
     assert done.finish_reason == "max_tokens" or done.tool_calls[-1].name == "f"
     done = llm.chat(
-        HARMONY_ASK, tools=[TOOL], json_schema=SCHEMA, forced=ids(llm, FINAL), max_tokens=99
+        HARMONY_ASK,
+        tools=[TOOL],
+        json_schema=SCHEMA,
+        forced=ids(llm, FINAL),
+        max_tokens=99,
     )
     assert json.loads(done.new_messages[-1]["content"]) and not done.tool_calls
 
@@ -289,7 +283,10 @@ def post(served, path, **fields):
 
 def test_over_http(path):
     llm = LLM(path, threads=1, progress=False)
-    said, calls = ids(llm, THOUGHT + FINAL + "yes<|return|>"), ids(llm, THOUGHT + HARMONY_CALL)
+    said, calls = (
+        ids(llm, THOUGHT + FINAL + "yes<|return|>"),
+        ids(llm, THOUGHT + HARMONY_CALL),
+    )
     with serve(llm, ServerSettings(names=["t"])) as served:
         answer = post(served, "/v1/chat/completions", messages=HARMONY_ASK, forced=said).json()
         [choice] = answer["choices"]

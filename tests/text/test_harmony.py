@@ -1,32 +1,25 @@
 """Harmony: what its grammars let through, taking it apart wherever it is cut, its history."""
 
 import json
-import random
 from dataclasses import replace
 from itertools import pairwise
 
 import jsonschema
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import InputError
-from cutaway.text import Tokenizer
 from cutaway.text.chat_probe import thinking_of
 from cutaway.text.grammar import Grammar
-from cutaway.text.grammar.compiler import GrammarCompiler
 from cutaway.text.grammar.llguidance_source import nested_json
-from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.harmony import MARKS, Harmony
-from cutaway.text.thinking import Thought
 from cutaway.text.tools import Tool, ToolChoice
 from support.chat_templates import byte_tokenizer, template
-from support.text_vocabularies import CONTROL, byte_level
-from support.tool_texts import put_together
+from support.message_texts import MarkedBytes, read_answer
 
-TOKENIZER = Tokenizer.from_gguf(byte_level(extra=[(name, CONTROL) for name in MARKS]))
-COMPILER = GrammarCompiler(TOKENIZER)
+BYTES = MarkedBytes(MARKS)
+TOKENIZER = BYTES.tokenizer
 SCHEMA = {"type": "array", "items": {"enum": [1, 22]}, "maxItems": 2}
 ONE = {"properties": {"x": {"enum": [1, "<|call|>"]}}, "required": ["x"]}
 TOOLS = (
@@ -60,39 +53,12 @@ CALLS = [
 ]
 
 
-def ids(text: str) -> list[int]:
-    return TOKENIZER.encode(text, special=True)
-
-
-def can_write(grammar: Grammar, text: str) -> bool:
-    """By the masks; <|call|> ends the text."""
-    matcher, tokens = COMPILER.matcher(grammar), ids(text)
-    for token in tokens:
-        if matcher.is_over or token not in allowed(matcher):
-            return False
-        if token in TOKENIZER.end_ids:
-            matcher.finish(token)
-            return token == tokens[-1]
-        matcher.accept(token)
-    return matcher.may_end
-
-
-def allowed(matcher: Matcher) -> list[int]:
-    bits = np.unpackbits(matcher.mask().view(np.uint8), bitorder="little")
-    return np.flatnonzero(bits).tolist()
+ids, can_write, fed, walk = BYTES.ids, BYTES.can_write, BYTES.parser_bytes, BYTES.walk
 
 
 def read(harmony: Harmony, pieces: list[bytes]) -> tuple[str, str, list[list]]:
     """(thought, content, calls)"""
-    parser = harmony.reader(TOOLS, lambda index: f"call{index}")
-    deltas = [delta for piece in pieces for delta in parser.push(piece)] + parser.finish()
-    thought = "".join(d.text for d in deltas if isinstance(d, Thought))
-    return thought, *put_together([d for d in deltas if not isinstance(d, Thought)])
-
-
-def fed(harmony: Harmony, tokens: list[int]) -> list[bytes]:
-    names = harmony.token_bytes
-    return [names.get(token) or TOKENIZER.token_bytes(token) for token in tokens]
+    return read_answer(harmony, TOOLS, pieces)
 
 
 def parsed(text: str, header: str = "") -> tuple[str, str, list[list]]:
@@ -188,27 +154,10 @@ GRAMMARS = [
 ]
 
 
-def walk(grammar: Grammar, rng: random.Random, limit: int = 400) -> tuple[list[int], bool]:
-    """Tokens drawn from the masks, and whether the text ended by itself."""
-    matcher, made = COMPILER.matcher(grammar), list[int]()
-    while len(made) < limit and not matcher.is_over:
-        if matcher.may_end and rng.random() < 0.3:
-            return made, True
-        choices = allowed(matcher)
-        marks = [token for token in choices if token >= 256]
-        token = rng.choice(marks if marks and rng.random() < 0.3 else choices)
-        made.append(token)
-        if token in TOKENIZER.end_ids:
-            matcher.finish(token)
-            return made, True
-        matcher.accept(token)
-    return made, matcher.is_over
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(GRAMMARS) - 1), st.randoms(use_true_random=False))
 def test_what_the_masks_let_through_is_read(number, rng):
-    tokens, ended = walk(GRAMMARS[number], rng)
+    tokens, ended = walk(GRAMMARS[number], rng, 400)
     harmony = form()
     pieces = fed(harmony, tokens)
     thought, content, calls = read(harmony, pieces)

@@ -20,7 +20,7 @@ import pytest
 
 from cutaway.errors import FormatError, InputError
 from cutaway.text import ChatTemplate, sandbox
-from cutaway.text.messages import HARMONY_MARK, to_harmony, to_template_messages
+from cutaway.text.messages import split_messages, to_template_messages
 from cutaway.text.tools import parse_tools
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
@@ -212,8 +212,7 @@ def test_tools_are_the_same(name: str, reference: PreTrainedTokenizerFast) -> No
         if written and not (support.calls and support.results) and not about.startswith("tools"):
             continue  # texts of ours
         asked = as_wanted(messages, support.text_arguments)
-        if HARMONY_MARK in template(name).source:  # which would drop a second call
-            asked = to_harmony(asked)
+        asked = split_messages(asked, source(name))  # or it would drop a second call, or text
         goes_on = {"continue_final_message": True, "add_generation_prompt": False}
         more = [goes_on] if written and about == "after" else []
         for given in [*switches(name), *more]:

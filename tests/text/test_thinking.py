@@ -166,6 +166,7 @@ HOW = {
     "lfm2.5": NONE,
     "minimax-m2": NONE,
     "ministral-3": NONE,
+    "muse-glimmer": NONE,
     "nemotron-3-nano": FLAG,
     "nemotron-3-super": FLAG,
     "nemotron-nano-v2": NONE,

@@ -202,6 +202,7 @@ FAMILIES = sorted(path.stem for path in (FOLDER / "families").glob("*.jinja"))
 OTHERWISE = {
     "firefunction-v2": "the template fails without a variable of its own",
     "gpt-oss": "harmony, which has its own tests",
+    "muse-glimmer": "a format of messages, which has its own tests",
 }
 CITY_AND_DAYS = {
     "type": "object",

@@ -8,7 +8,7 @@ from typing import Any
 from cutaway.engine import Step
 from cutaway.text.characters import TextStream
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.harmony import HarmonyParser
+from cutaway.text.message_form import MessageParser
 from cutaway.text.thinking import Thinking, Thought, escape_piece
 from cutaway.text.tools import Arguments, CallEnd, CallParser, CallStart, Content, Tool
 from cutaway.text.tools import Delta as Part
@@ -97,7 +97,7 @@ class _Call:
 class AnswerReader:
     """Splits one answer into thought, text and tool calls, while it is written.
 
-    parser       parses tool calls, or a whole answer in harmony; None if there is nothing to parse
+    parser       parses tool calls, or all messages of an answer; None if there is nothing to parse
     control      the control tokens that the parser reads: id -> name
     token_bytes  the bytes of a token id
     thinking     how a thought before the answer is delimited; None: the answer has no thought
@@ -105,7 +105,7 @@ class AnswerReader:
 
     def __init__(
         self,
-        parser: CallParser | SchemaOrCalls | HarmonyParser | None,
+        parser: CallParser | SchemaOrCalls | MessageParser | None,
         control: Mapping[int, bytes],
         token_bytes: Callable[[int], bytes],
         thinking: Thinking | None = None,

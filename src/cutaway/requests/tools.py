@@ -20,7 +20,7 @@ from cutaway.text.grammar.compiler import (
 )
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
-from cutaway.text.harmony import Harmony
+from cutaway.text.message_form import MessageForm
 from cutaway.text.thinking import AS_IS, NO_WISH, Thinking, ThinkingWish
 from cutaway.text.tools import (
     CallParser,
@@ -33,7 +33,6 @@ from cutaway.text.tools import (
     parse_tools,
     tool_of,
 )
-from cutaway.text.tools.dialect import DEFAULT_DIALECT
 from cutaway.text.tools.enforced import EnforcedTools
 
 _MARK = 32  # tokens of a mark at most
@@ -96,18 +95,18 @@ class ToolUse:
             # Some families write an empty thought in each call.
             empty_thought = self._thinking.empty if self._thinking else ""
             self._dialect = replace(dialect, begin=dialect.begin.removeprefix(empty_thought))
-            in_channels = isinstance(self._usual, Harmony)  # where arguments are JSON, too
+            usual = self._usual
             self._enforced = EnforcedTools(
                 self.tools,
                 [_schema_name(i, item, schema_field) for i, item in enumerate(items)],
-                DEFAULT_DIALECT if in_channels else self._dialect,
+                usual.calls if isinstance(usual, MessageForm) else self._dialect,
                 model.grammars.read,
             )
 
     def _usual_thinking(self) -> Thinking | None:
         """Return how thoughts are written after a question."""
         thinking = self._model.thinking
-        if isinstance(thinking, Harmony) and self._settings.tokens is not None:
+        if isinstance(thinking, MessageForm) and self._settings.tokens is not None:
             return replace(thinking, once=True)
         return thinking
 
@@ -165,7 +164,7 @@ class ToolUse:
         if not (grammar_names and is_over):  # a grammar without thoughts needs no budget
             keywords = {**keywords, **self._budget()}
         if self._dialect is None:
-            if isinstance(thinking, Harmony) and thinking.once and not grammar_names:
+            if isinstance(thinking, MessageForm) and thinking.once and not grammar_names:
                 thought_keywords = {"grammar": thinking.any_text}  # or it could think again
             return {**keywords, **thought_keywords}
         grammars = self._model.grammars
@@ -178,8 +177,8 @@ class ToolUse:
                 "tools",
                 " need a text that is written from left to right: leave out tools or denoise",
             )
-        if isinstance(thinking, Harmony):
-            return self._compile_channels(thinking, keywords)
+        if isinstance(thinking, MessageForm):
+            return self._compile_messages(thinking, keywords)
         either = bool(grammar_names) and self.choice.mode == "auto"
         calls = self._compile(lambda: self._grammar(only=either), **thought_keywords)
         self._either = self._compile_either(keywords, calls, ready=ready) if either else None
@@ -199,7 +198,7 @@ class ToolUse:
         opening, closing = thinking.opening, thinking.closing
         opens = settings.opens and not (thinking.opened or thinking.closed)
         if opens:  # as the template would write an empty thought
-            closing = thinking.empty.lstrip().removeprefix(opening)
+            _, _, closing = thinking.empty.partition(opening)
         first, last = (
             thinking.token_ids(mark, self._model.tokenizer) for mark in (opening, closing)
         )
@@ -213,7 +212,7 @@ class ToolUse:
             )
         }
 
-    def _compile_channels(self, form: Harmony, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    def _compile_messages(self, form: MessageForm, keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return a request's keywords with one grammar for all the messages of an answer."""
         if self._opening_message is not None and self.choice.mode == "required":
             raise InputError(
@@ -224,7 +223,9 @@ class ToolUse:
         if rest.get("json_schema") is not None:
             schema = json.loads(json_schema(rest.pop("json_schema")))
             text = nested_json(schema, compact=rest.pop("json_compact", None) is True)
-        calls = self._compile(lambda: form.with_tools(self._enforced_tools, self.choice, text))
+        calls = self._compile(
+            lambda: form.with_tools(self._enforced_tools, self.choice, text, self._parallel)
+        )
         return {**rest, "grammar": calls.text}
 
     def _compile(self, write: Callable[[], str], thought: str = "") -> Grammar:
@@ -274,7 +275,7 @@ class ToolUse:
         token_bytes = self._model.tokenizer.token_bytes
         thinking = None if self._is_plain else self._thinking
         new_id = partial(call_id, request)
-        if isinstance(thinking, Harmony):
+        if isinstance(thinking, MessageForm):
             parser = thinking.reader(self.choice.allowed_tools(self._enforced_tools), new_id)
             return AnswerReader(parser, {}, token_bytes, thinking)
         if self._dialect is None:

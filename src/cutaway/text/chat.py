@@ -126,17 +126,15 @@ class ChatTemplate:
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """Return (messages, tools) for the template. goes_on: the last message is continued."""
         from cutaway.text.messages import (  # not for completion
-            HARMONY_MARK,
             check_goes_on,
-            to_harmony,
+            split_messages,
             to_template_messages,
         )
 
         read = to_template_messages(messages)
         if check_bool("continue_final_message", goes_on):
             check_goes_on(read[-1])
-        if HARMONY_MARK in self.source:
-            read = to_harmony(read)
+        read = split_messages(read, self.source)
         if not tools and not any(m["role"] == "tool" or "tool_calls" in m for m in read):
             return read, None
         if tools and self._tool_support.dialect is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import FormatError, InputError
 from cutaway.text.chat import ChatTemplate
 from cutaway.text.harmony import Harmony
+from cutaway.text.muse import Muse
 from cutaway.text.thinking import Thinking
 from cutaway.text.tools.dialect import TAGS
 
@@ -30,7 +31,7 @@ _PROBE_THOUGHT, _PROBE_TEXT, _PROBE_TOOL = (
     "cutaway probe text",
     "cutaway_probe_tool",
 )
-_HARMONY = f"<|channel|>analysis<|message|>{_PROBE_THOUGHT}<|end|>"
+_MESSAGE_FORMS = (Harmony, Muse)
 _USER = {"role": "user", "content": "cutaway probe question"}
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
 _VARIABLES = {"add_generation_prompt": False, "enable_thinking": True, "thinking": True}
@@ -52,10 +53,11 @@ def thinking_of(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None
 
 
 def _find_thinking(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
-    if any(
-        _HARMONY in _render_or_empty(template, messages) for messages in _thought_conversations()
-    ):
-        return Harmony.known_to(tokenizer)
+    texts = [_render_or_empty(template, messages) for messages in _thought_conversations()]
+    for form in _MESSAGE_FORMS:
+        message = f"{form.before}{_PROBE_THOUGHT}{form.after}"
+        if any(message in text for text in texts):
+            return form.known_to(tokenizer)
     marks = _marks(template, tokenizer)
     return marks and Thinking(*marks, control=_tokens("".join(marks), tokenizer))
 

@@ -144,15 +144,38 @@ def with_schema(
     return copies
 
 
-# -- harmony -----------------------------------------------------------------------------------
+# -- answers of several messages ---------------------------------------------------------------
 # Harmony's templates take a thought as "thinking" and one call in a message; text before a call is
-# part of the thought.
+# part of the thought. Muse's leave out the text of a message with calls, so it is its own message.
 
-HARMONY_MARK = "<|channel|>analysis<|message|>"
-"""A text that the source of every harmony template has."""
+_HARMONY_MARK, _MUSE_MARK = "<|channel|>analysis<|message|>", "to=self<|message|>"
+"""Texts that the source of every template of these formats has."""
 
 
-def to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def split_messages(messages: list[dict[str, Any]], source: str) -> list[dict[str, Any]]:
+    """Return the messages as the template of this source takes them, one by one.
+
+    InputError for a message that the template would leave out.
+    """
+    if _HARMONY_MARK in source:
+        return _to_harmony(messages)
+    return _to_muse(messages) if _MUSE_MARK in source else messages
+
+
+def _to_muse(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the text before calls, and its thought, in a message before them."""
+    muse_messages: list[dict[str, Any]] = []
+    for message in messages:
+        if "tool_calls" in message and message["content"]:
+            spoken = {k: v for k, v in message.items() if k != "tool_calls"}
+            calls = {"role": "assistant", "content": "", "tool_calls": message["tool_calls"]}
+            muse_messages += [{**spoken, "end_turn": False}, calls]
+        else:
+            muse_messages.append(message)
+    return muse_messages
+
+
+def _to_harmony(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages with each call followed by its result.
 
     InputError for a later system message, which these templates would leave out.

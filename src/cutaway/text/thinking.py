@@ -234,12 +234,16 @@ def _without_marks(data: bytes) -> bytes:
 # and a word is a level if its prompt differs from that of an unknown word.
 
 LEVELS = ("minimal", "low", "medium", "high", "xhigh", "max")
-_ECHOED = ("low", "medium", "high")  # the levels of a template that writes any word as it is
 OFF = ("none", "no_think")
 """The levels that mean no thought."""
 FLAGS = ("enable_thinking", "thinking", "reasoning")
 """The names by which templates read whether the model thinks."""
-_EFFORT, _BUDGET = "reasoning_effort", "thinking_budget"
+_BUDGET = "thinking_budget"
+_EFFORTS = {
+    "reasoning_effort": ("low", "medium", "high"),
+    "reasoning_strength": ("low", "medium", "high", "xhigh"),
+}
+"""A variable for a level -> the levels of a template that writes any word as it is."""
 _NO_LEVEL = "cutaway probe level"
 _QUESTION = [{"role": "user", "content": "cutaway probe question"}]
 
@@ -327,15 +331,20 @@ class ThinkingSwitch:
         return None
 
     @cached_property
+    def _effort(self) -> str | None:
+        """The name of the variable that sets a level; None if no variable does."""
+        return next(filter(self._reads, _EFFORTS), None)
+
+    @cached_property
     def levels(self) -> tuple[str, ...]:
-        """The values of ``reasoning_effort`` that the template knows."""
-        if not self._reads(_EFFORT):
+        """The levels of thinking that the template knows."""
+        if (effort := self._effort) is None:
             return ()
-        other = self._render(_EFFORT, _NO_LEVEL)
+        other = self._render(effort, _NO_LEVEL)
         if _NO_LEVEL in other:
-            return _ECHOED
+            return _EFFORTS[effort]
         words = (*OFF, *LEVELS)
-        prompts = {word: self._render(_EFFORT, word) for word in words}
+        prompts = {word: self._render(effort, word) for word in words}
         if not other:  # the template refuses unknown words
             return tuple(word for word in words if prompts[word])
         return tuple(w for w in words if prompts[w] not in ("", other) or self._template.has(w))
@@ -364,12 +373,12 @@ class ThinkingSwitch:
 
     def _switch_off(self, wish: ThinkingWish) -> ThinkingSettings:
         """Switch thinking off, by a variable if the template has one, else by an empty thought."""
-        word = next((word for word in OFF if word in self.levels), None)
+        effort, word = self._effort, next((w for w in OFF if w in self.levels), None)
         variables: dict[str, Any] = {}
         if self.flag:
             variables = {self.flag: False}
-        elif word:
-            variables = {_EFFORT: word}
+        elif effort and word:
+            variables = {effort: word}
         elif self._reads(_BUDGET) and self._render(_BUDGET, 0) != self._render():
             variables = {_BUDGET: 0}
         if variables:  # if a thought begins nevertheless, it is closed at once
@@ -385,8 +394,8 @@ class ThinkingSwitch:
         notes: tuple[str, ...] = ()
         name, level = wish.names[0], wish.think
         if isinstance(level, str):
-            if level in self.levels:
-                variables[_EFFORT] = level
+            if self._effort and level in self.levels:
+                variables[self._effort] = level
             elif levels := [word for word in self.levels if word not in OFF]:
                 words = ", ".join(levels)
                 raise InputError(name, f": this model's template knows {words}, not {level!r}")

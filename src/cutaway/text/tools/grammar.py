@@ -306,6 +306,14 @@ def grammar(
     return "\n".join(["%llguidance {}", *rules.start(), *rules.lines, ""])
 
 
+def call_rules(
+    dialect: Dialect, tools: Sequence[Tool], *, several: bool, required: bool
+) -> tuple[str, list[str]]:
+    """Return the expression of an answer's calls, and the rules that it refers to."""
+    rules = _Calls(dialect, tools, several, required)
+    return rules.calls(), rules.lines
+
+
 class _Calls:
     """Collects the rules of calls; methods return expressions that refer to the rules."""
 
@@ -327,26 +335,26 @@ class _Calls:
         """Return the rules that tell where calls may begin."""
         trigger = self._dialect.trigger
         if self._required:
-            return [f"start: {self._calls()}"]
+            return [f"start: {self.calls()}"]
         if not trigger:
             first = self._literal([self._dialect.opening[0]])
             return [
-                f"start: TEXT | {self._calls()}",
+                f"start: TEXT | {self.calls()}",
                 f"CALL_BEGINS: {first} ANY",
                 "TEXT: ANY & ~CALL_BEGINS",
             ]
         if trigger in self._dialect.control:
             return [
-                f"start: TEXT | TEXT {self._calls()}",
+                f"start: TEXT | TEXT {self.calls()}",
                 f"SPELLED: ANY {json.dumps(trigger, ensure_ascii=False)} ANY",
                 "TEXT: ANY & ~SPELLED",
             ]
         return [
-            f"start: ANY | opened {self._calls(skip=len(trigger))}",
+            f"start: ANY | opened {self.calls(skip=len(trigger))}",
             f"opened[lazy]: ANY {json.dumps(trigger, ensure_ascii=False)}",
         ]
 
-    def _calls(self, skip: int = 0) -> str:
+    def calls(self, skip: int = 0) -> str:
         """Return the expression of the calls, without the first ``skip`` characters."""
         dialect = self._dialect
         heads = join_parts([dialect.begin, *dialect.head])
@@ -392,7 +400,8 @@ class _Calls:
         calls = []
         for index, tool in tools:
             before, after = arguments_frame(self._dialect, tool)
-            middle = self._literal([tool.name, *parts[at + 1 :], before])
+            texts = [tool.name if part is Slot.NAME else part for part in parts[at:]]
+            middle = self._literal([*texts, before])
             calls.append(self._call(index, tool, middle, self._literal(after)))
         return f"{self._literal(parts[:at])} ({' | '.join(calls)})"
 
