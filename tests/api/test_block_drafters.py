@@ -15,7 +15,9 @@ from support.random_dflash import (
     LAYERS,
     MASK,
     SIZE,
+    SPECULATORS,
     drafter_tensors,
+    with_vocabulary,
     write_drafter,
     write_drafter_gguf,
 )
@@ -127,19 +129,25 @@ MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window
         ("dflash", MIXED | {"is_causal": True}, {"windows": (5, 0), "causal": (True, True)}),
         ("dspark", {"block_size": 7}, {}),
         ("dspark", {"block_size": 7, "architectures": ["DFlashDraftModel"]}, {}),  # SpecForge's
+        ("dspark", SPECULATORS, {}),
+        ("dflash", SPECULATORS | {"sample_from_anchor": False}, {}),
     ],
 )
 def test_they_compute_what_their_definition_says(
     path, tmp_path, monkeypatch, backend, most, kind, config, mask
 ):
-    w = drafter_tensors(2, markov=kind == "dspark")
+    w, ids = drafter_tensors(2, markov=kind == "dspark"), np.arange(VOCAB)
+    if "speculators_model_type" in config:
+        w = with_vocabulary(w, ids := ids[5::2])
     llm = LLM(path, backend=backend)
     stream = Anatomy(llm.graph).stream
     at = write_drafter(tmp_path / "drafter", w, kind, **config)
     llm.load_draft(f"{kind}:{at}")
     drafter = llm.engine.speculator.draft
     assert drafter.reads == (stream[1], stream[3])  # behind the layers 0 and 2
-    assert drafter.form.first == (kind == "dflash" or "architectures" in config)
+    assert drafter.form.first == (
+        kind == "dflash" or config.get("architectures") == ["DFlashDraftModel"]
+    )
     blocks = noted_blocks(drafter, monkeypatch)
     monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, costs: min(room, 5))
     done = llm.generate(TEXT, speculate=f"{kind}:{at}", **OPTIONS, temperature=1.0)
@@ -150,13 +158,14 @@ def test_they_compute_what_their_definition_says(
         masks = [MASK] * (len(rows) - 1 + drafter.form.first)
         told = by_definition(
             w, embedding[[text[length - 1], *masks]], streams[: length - 1],
-            llm.backend.weight("output.weight"), **mask,
+            w.get("lm_head.weight", llm.backend.weight("output.weight")), **mask,
         )[drafter.form.first :]  # fmt: skip
         if kind == "dspark":
             before = [text[length - 1], *tokens[:-1]]
             w1, w2 = (w[f"markov_head.markov_w{i}.weight"] for i in (1, 2))
             told = told + w1[before] @ w2.T
-        assert np.abs(rows - told).max() < most * np.abs(told).max()
+        assert np.abs(rows[:, ids] - told).max() < most * np.abs(told).max()
+        assert (np.delete(rows, ids, axis=1) < rows.max() - 1000).all()
     assert max(len(tokens) for _, _, tokens in blocks) > 1
     assert len(blocks) > 2
 
@@ -326,6 +335,13 @@ def config(**changes):
         ({}, config(target_layer_ids=["0"]), "must be a list of layers, from 0"),
         ({}, config(mask_token_id=None), "mask_token_id is missing"),
         ({}, config(mask_token_id=9000), "mask token is 9000, which the model does not have"),
+        (
+            {"d2t": np.zeros(VOCAB - 1)},
+            {},
+            f"guesses {VOCAB} tokens, and its d2t names {VOCAB - 1}",
+        ),
+        ({"d2t": np.ones(VOCAB)}, {}, "guesses tokens that the model, which has .*, lacks"),
+        ({}, {"aux_hidden_state_layer_ids": [5]}, "behind 5 layers, and the model has 4"),
         ({}, {"num_hidden_layers": 1}, "tensor dflash.blk.1.* has no place"),
         ({}, {"markov_head_type": "gated"}, "markov_head_type is 'gated', which is not supported"),
     ],

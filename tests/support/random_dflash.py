@@ -40,6 +40,14 @@ def drafter_tensors(streams: int, *, markov: bool = False, seed: int = 1) -> Ten
     }
 
 
+def with_vocabulary(tensors: Tensors, ids: np.ndarray[Any, Any]) -> Tensors:
+    """Return tensors of a drafter of these tokens alone, with a head of its own."""
+    head = np.random.default_rng(9).normal(size=(len(ids), HIDDEN)) / np.sqrt(HIDDEN)
+    markov = {name: x[ids] for name, x in tensors.items() if name.endswith("markov_w2.weight")}
+    maps = {"d2t": ids - np.arange(len(ids)), "t2d": np.isin(np.arange(VOCAB), ids)}
+    return tensors | markov | {"lm_head.weight": head} | maps
+
+
 ARCHITECTURES = {"dflash": ["DFlashDraftModel"], "dspark": ["Qwen3DSparkModel"]}
 
 
@@ -55,6 +63,20 @@ def write_drafter(
     }  # fmt: skip
     return write_folder(folder, tensors, {**sizes, **config})
 
+
+SPECULATORS: dict[str, Any] = {
+    "hidden_size": None, "num_attention_heads": None, "num_key_value_heads": None,
+    "head_dim": None, "num_hidden_layers": None, "rms_norm_eps": None, "rope_theta": None,
+    "hidden_act": None, "dflash_config": None, "mask_token_id": MASK,
+    "speculators_model_type": "dspark", "architectures": ["DSparkDraftModel"], "block_size": 7,
+    "sample_from_anchor": True, "markov_rank": RANK, "aux_hidden_state_layer_ids": [1, 3],
+    "transformer_layer_config": {
+        "model_type": "qwen3", "hidden_size": HIDDEN, "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS, "head_dim": SIZE, "num_hidden_layers": LAYERS,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0,
+    },
+}  # fmt: skip
+"""What ``write_drafter`` changes where vLLM's speculators writes the folder."""
 
 GGUF_NAMES = {
     "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cutaway.engine.speculation.draft_models import (
         DraftHead,
         DraftModel,
+        DraftVocabulary,
         EagleHead,
         EagleTensors,
     )
@@ -68,7 +69,7 @@ _MODULES = {
     "sequence": "Sequence",
     "speculation.assistant_head": "AssistantHead",
     "speculation.block_head": "BlockForm BlockHead",
-    "speculation.draft_models": "DraftHead DraftModel EagleHead EagleTensors",
+    "speculation.draft_models": "DraftHead DraftModel DraftVocabulary EagleHead EagleTensors",
     "stops": "StopMatcher StopParams",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -22,6 +22,7 @@ from cutaway.engine import (
     BlockHead,
     DraftHead,
     DraftModel,
+    DraftVocabulary,
     EagleHead,
     EagleTensors,
     Engine,
@@ -110,8 +111,8 @@ def _eagle_head(name: str, target: LoadedModel) -> EagleHead:
     with _reading(path, EagleFolder, target) as (file, shapes, share):
         head = build_eagle(file.metadata, shapes, target.graph)
         backend = target.backend.with_graph(head.graph, file)
-    own_hidden, tokens = (head.output, head.hidden), target.graph.ops[-1].out.width
-    tensors = EagleTensors(head.streams, own_hidden, head.target_ids, tokens)
+    vocabulary = DraftVocabulary(head.target_ids, target.graph.ops[-1].out.width)
+    tensors = EagleTensors(head.streams, (head.output, head.hidden), vocabulary)
     return EagleHead(backend, share, name, tensors)
 
 
@@ -150,7 +151,10 @@ def _block_head(name: str, target: LoadedModel) -> BlockHead:
         backend = target.backend.with_graph(drafter.block, file)
         context = backend.with_adapter(drafter.context, file)
         markov = backend.with_adapter(drafter.markov, file) if drafter.markov else None
-    form = BlockForm(drafter.streams, drafter.block_size, drafter.mask_id, drafter.first)
+    vocabulary = DraftVocabulary(drafter.target_ids, target.graph.ops[-1].out.width)
+    form = BlockForm(
+        drafter.streams, drafter.block_size, drafter.mask_id, drafter.first, vocabulary
+    )
     return BlockHead(name, form, share, backend=backend, context=context, markov=markov)
 
 

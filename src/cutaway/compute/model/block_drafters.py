@@ -10,15 +10,20 @@ values: one stores those of the text, the other computes a block.
 *DSpark* adds a *Markov head*: two thin matrices from the token before to what is added to a row's
 logits, so that a draft token follows from the one drawn before it. Its first row drafts, too.
 
-The drafter borrows the model's embedding and head. Metadata has GGUF's keys of ``dflash``.
+The drafter borrows the model's embedding, and its head, unless it has one for fewer tokens.
+Metadata has GGUF's keys of ``dflash``.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.architectures.parts import gated_mlp
+from cutaway.compute.model.draft_heads import read_vocabulary
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.ops.attention import Heads, Mask
@@ -28,7 +33,7 @@ from cutaway.errors import FormatError
 
 PREFIX = "dflash."
 """How the names of a drafter's own tensors begin; GGUF's name follows."""
-_FC, _MARKOV = f"{PREFIX}fc", f"{PREFIX}markov_w"
+_FC, _MARKOV, _HEAD = f"{PREFIX}fc", f"{PREFIX}markov_w", f"{PREFIX}output"
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class BlockDrafter:
     block_size  the most rows of a block
     mask_id     the token of rows that are to be guessed
     first       the first row of a block that drafts: 0 if the last token's row guesses the next
+    target_ids  the model's id of each token that is drafted; None: all have their own
     """
 
     block: Graph
@@ -51,6 +57,7 @@ class BlockDrafter:
     block_size: int
     mask_id: int
     first: int
+    target_ids: NDArray[np.int64] | None
 
 
 def build_block_drafter(
@@ -66,15 +73,17 @@ def build_block_drafter(
     streams = _streams(read, anatomy)
     maker = _Maker(read, {name: target.shapes[name] for name in borrowed} | dict(shapes))
     embedding, output = (op.weights["weight"] for op in (lookup, anatomy.head))
+    output = f"{_HEAD}.weight" if f"{_HEAD}.weight" in shapes else output
     block = maker.block(embedding.removesuffix(".weight"), output.removesuffix(".weight"))
     context = maker.context(len(streams) * read.size("embedding_length"))
     markov = maker.markov() if f"{_MARKOV}1.weight" in shapes else None
     _check_all_used(shapes, [graph for graph in (block, context, markov) if graph])
-    if (mask_id := read.value("mask_token_id")) is None or mask_id >= block.ops[-1].out.width:
+    if (mask_id := read.value("mask_token_id")) is None or mask_id >= target.ops[-1].out.width:
         raise FormatError(f"its mask token is {mask_id}, which the model does not have")
     return BlockDrafter(
         block, context, markov, streams, read.size("block_size"), int(mask_id),
         first=0 if read.flag("sample_from_anchor", markov is not None) else 1,
+        target_ids=read_vocabulary(read, block.ops[-1].out.width, target),
     )  # fmt: skip
 
 

@@ -96,8 +96,16 @@ def build_eagle(
     width = {op.out.name: op.out.width for op in target.ops}[stream[0]]
     output = _wire(graph, read, len(depths) * width)
     graph.check_all_used()
-    ids = read.value("target_ids")
-    tokens, drafted = target.ops[-1].out.width, graph.ops[-1].out.width
+    ids = read_vocabulary(read, graph.ops[-1].out.width, target)
+    return Eagle(graph, tuple(stream[i] for i in depths), output.name, output.width, ids)
+
+
+def read_vocabulary(read: MetadataReader, drafted: int, target: Graph) -> NDArray[np.int64] | None:
+    """Return the model's ids of the ``drafted`` tokens; None if they are all of the model's.
+
+    FormatError if they are not the model's.
+    """
+    ids, tokens = read.value("target_ids"), target.ops[-1].out.width
     if (ids is None and drafted != tokens) or (ids is not None and len(ids) != drafted):
         raise FormatError(
             f"the head guesses {drafted} tokens, and its d2t names "
@@ -107,7 +115,7 @@ def build_eagle(
         raise FormatError(
             f"the head guesses tokens that the model, which has {tokens}, lacks: it is another's"
         )
-    return Eagle(graph, tuple(stream[i] for i in depths), output.name, output.width, ids)
+    return ids  # type: ignore[no-any-return]
 
 
 def _depths(read: MetadataReader, layers: int) -> list[int]:

@@ -15,7 +15,13 @@ from cutaway.compute.backends import Backend, Batch, Logits
 from cutaway.compute.backends.base import Ints
 from cutaway.engine.scheduled import Scheduled, lay_rows
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation.draft_models import DraftHead, Floats, GrowingDraft, Hidden
+from cutaway.engine.speculation.draft_models import (
+    DraftHead,
+    DraftVocabulary,
+    Floats,
+    GrowingDraft,
+    Hidden,
+)
 
 MAX_UNREAD = 32
 """How many rows of a text may wait to be stored while nothing is drafted for it."""
@@ -28,12 +34,14 @@ class BlockForm(NamedTuple):
     block_size  the most rows of a block
     mask_id     the token of the rows that are to be guessed
     first       the first row of a block that drafts
+    vocabulary  the tokens that are drafted
     """
 
     reads: tuple[str, ...]
     block_size: int
     mask_id: int
     first: int
+    vocabulary: DraftVocabulary
 
 
 class BlockHead(DraftHead):
@@ -153,6 +161,7 @@ class BlockHead(DraftHead):
             rows = np.stack([rows[len(draft.tokens)] for draft, rows in pairs])
             if self._markov:
                 rows += self._markov.run(_single_rows([draft.last_token for draft, _ in pairs]))
+            rows = self.form.vocabulary.widen(rows)
             outcomes = self.backend.sample(rows, [draft.draw() for draft, _ in pairs])
             for (draft, _), outcome in zip(pairs, outcomes, strict=True):
                 draft.take(outcome)

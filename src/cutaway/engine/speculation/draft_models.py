@@ -207,6 +207,29 @@ class DraftModel:
 Floats = NDArray[np.float32]
 
 
+_NOT_ITS_OWN = np.float32(-1e4)
+"""The logit of tokens that a head cannot predict: finite, and never the largest."""
+
+
+class DraftVocabulary(NamedTuple):
+    """The tokens that a head can draft.
+
+    ids     the model's ids of the head's tokens, below ``tokens``; None: the head has all ids
+    tokens  how many tokens the model has
+    """
+
+    ids: NDArray[np.int64] | None
+    tokens: int
+
+    def widen(self, logits: Logits) -> Logits:
+        """Return logits over the model's tokens."""
+        if self.ids is None:
+            return logits
+        wide = np.full((len(logits), self.tokens), _NOT_ITS_OWN)
+        wide[:, self.ids] = logits
+        return wide
+
+
 class Hidden(NamedTuple):
     """Hidden states of tokens first, first + 1, … of a sequence; the head has not read them."""
 
@@ -380,22 +403,17 @@ class DraftHead:
 
 # -- EAGLE-3 ---------------------------------------------------------------------------------------
 
-_NOT_ITS_OWN = np.float32(-1e4)
-"""The logit of tokens that the head cannot predict: finite, and never the largest."""
-
 
 class EagleTensors(NamedTuple):
     """The tensors and the vocabulary of an EAGLE head.
 
     reads       the model's tensors that are its inputs, side by side
     own_hidden  its own tensor that is the input after its own drafts, and the tensor's width
-    ids         the model's ids of the head's tokens, below ``tokens``; None: the head has all ids
     """
 
     reads: tuple[str, ...]
     own_hidden: tuple[str, int]
-    ids: NDArray[np.int64] | None
-    tokens: int
+    vocabulary: DraftVocabulary
 
 
 class EagleHead(DraftHead):
@@ -415,8 +433,4 @@ class EagleHead(DraftHead):
 
     def _compute(self, batch: Batch) -> tuple[Logits, Floats]:
         logits, hidden = self.backend.run_whole(batch, (self._tensors.own_hidden[0],))
-        if self._tensors.ids is None:
-            return logits, hidden
-        wide = np.full((len(logits), self._tensors.tokens), _NOT_ITS_OWN)
-        wide[:, self._tensors.ids] = logits
-        return wide, hidden
+        return self._tensors.vocabulary.widen(logits), hidden

@@ -1,8 +1,8 @@
 """Folders of block drafters, DFlash and DSpark, which draft for one model (arXiv 2602.06036).
 
-Knows how their publishers name files, tensors and settings: z-lab, SpecForge, DeepSpec, and
-transformers (Muse Glimmer's). The result has GGUF's keys of ``dflash``, and GGUF's names of tensors
-behind "dflash.".
+Knows how their publishers name files, tensors and settings: z-lab, SpecForge, DeepSpec, vLLM's
+speculators, and transformers (Muse Glimmer's). The result has GGUF's keys of ``dflash``, and GGUF's
+names of tensors behind "dflash.".
 """
 
 import os
@@ -14,6 +14,7 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.draft_vocabulary import MAPS, read_target_ids
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
 from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
@@ -30,9 +31,12 @@ _OUTSIDE = {
     "fc": "fc", "hidden_norm": "enc.output_norm", "norm": "output_norm",
     "encoder.fc": "fc", "encoder.output_norm_enc": "enc.output_norm",
     "markov_head.markov_w1": "markov_w1", "markov_head.markov_w2": "markov_w2",
+    "lm_head": "output",
 }  # fmt: skip
-_UNREAD = re.compile(r"(model\.)?(embed_tokens|lm_head|confidence_head\..+)\.(weight|bias)")
-"""Copies of the model's own matrices, and DSpark's guess of what will be accepted."""
+_UNREAD = re.compile(r"(model\.)?(embed_tokens|verifier_.+|confidence_head\..+)\.(weight|bias)")
+"""Copies of the model's own weights, and DSpark's guess of what will be accepted."""
+_HEAD = re.compile(r"(model\.)?lm_head\.weight")
+"""A copy of the model's own head, unless the drafter has a smaller vocabulary."""
 _NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+)\.(weight|bias)")
 _OF_TRANSFORMERS = "muse_glimmer_assistant"
 """The model_type of the drafter that transformers itself has."""
@@ -60,6 +64,7 @@ class BlockDrafterFolder(SourcedFile):
         if "dflash.fc.weight" not in sources or "dflash.enc.output_norm.weight" not in sources:
             raise FormatError("it lacks fc or hidden_norm, so this is no DFlash or DSpark drafter")
         metadata, tensors = _metadata(config)
+        metadata["target_ids"] = read_target_ids(self._shards)
         for name, values in tensors.items():
             at = f"dflash.{name}"
             sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
@@ -68,8 +73,9 @@ class BlockDrafterFolder(SourcedFile):
 
 
 def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
+    unread = [_UNREAD] if any(name in shards for name in MAPS) else [_UNREAD, _HEAD]
     for name in shards:
-        if _UNREAD.fullmatch(name):
+        if name in MAPS or any(pattern.fullmatch(name) for pattern in unread):
             continue
         match = _NAME.fullmatch(name)
         new = match and (_OUTSIDE if match[1] is None else _LAYER).get(match[2])
@@ -86,7 +92,8 @@ def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata, without the prefix dflash, and the tensors of the rope."""
-    config = config.with_fallback(config.part("dflash_config"))
+    for part in ("dflash_config", "transformer_layer_config"):
+        config = config.with_fallback(config.part(part))
     metadata: dict[str, Any] = {new: config.size(key) for key, new in _SIZES.items()}
     heads = metadata["attention.head_count"]
     config.must_be("hidden_act", "silu")
@@ -119,11 +126,16 @@ def _is_dspark(config: JsonObject) -> bool:
 
 
 def _target_layers(config: JsonObject) -> list[int]:
-    """Return how many of the model's layers come before each stream that the drafter reads."""
-    ids = config.get("target_layer_ids")
+    """Return how many of the model's layers come before each stream that the drafter reads.
+
+    speculators names the layers whose input is read, the others those whose output is.
+    """
+    names_inputs = config.get("aux_hidden_state_layer_ids") is not None
+    key = "aux_hidden_state_layer_ids" if names_inputs else "target_layer_ids"
+    ids = config.get(key)
     if not isinstance(ids, list) or not ids or any(type(i) is not int or i < 0 for i in ids):
-        config.fail("target_layer_ids", "a list of layers, from 0")
-    return [after + 1 for after in ids]
+        config.fail(key, "a list of layers, from 0")
+    return [number + (not names_inputs) for number in ids]
 
 
 def _windows(config: JsonObject) -> dict[str, Any]:
@@ -135,6 +147,8 @@ def _windows(config: JsonObject) -> dict[str, Any]:
     layers, kinds = config.size("num_hidden_layers"), config.get("layer_types") or []
     windows = [kind == "sliding_attention" for kind in kinds] or [False] * layers
     causal = config.get("causal" if config.get("is_causal") is None else "is_causal")
+    if config.flag("sliding_window_non_causal"):
+        causal = False
     of_transformers = config.text("model_type") == _OF_TRANSFORMERS
     if causal is not None or of_transformers:
         metadata: dict[str, Any] = {"causal_layers": [bool(causal)] * layers}

@@ -12,10 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.draft_vocabulary import MAPS, read_target_ids
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
 from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
@@ -31,7 +30,6 @@ _OUTSIDE = {
     "fc": "fc", "norm": "output_norm", "lm_head": "output", "embed_tokens": "token_embd",
 }  # fmt: skip
 _TENSOR_NAME = re.compile(r"(?:model\.)?(?:(midlayer|layers\.0)\.)?(.+)\.(weight|bias)")
-_TO_TARGET, _FROM_TARGET = ("d2t", "model.d2t"), ("t2d", "model.t2d")
 _HEAD_KEYS = {
     "hidden_size": "embedding_length", "num_attention_heads": "attention.head_count",
 }  # fmt: skip
@@ -61,16 +59,14 @@ class EagleFolder(SourcedFile):
         for name, values in tensors.items():
             at = f"eagle.{name}"
             sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
-        offsets = next((self._shards.part(n) for n in _TO_TARGET if n in self._shards), None)
-        if offsets is not None:
-            metadata["target_ids"] = np.arange(offsets.size) + offsets.ravel().astype(np.int64)
+        metadata["target_ids"] = read_target_ids(self._shards)
         self.tensors = MappingProxyType(sources)
         self.metadata = MappingProxyType({f"eagle3.{key}": v for key, v in metadata.items()})
 
 
 def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
     for name in shards:
-        if name in (*_TO_TARGET, *_FROM_TARGET):
+        if name in MAPS:
             continue
         match = _TENSOR_NAME.fullmatch(name)
         new = match and (_LAYER if match[1] else _OUTSIDE).get(match[2])
