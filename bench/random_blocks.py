@@ -48,12 +48,14 @@ def random_blocks(
     flat, some = raw.reshape(-1), raw.reshape(-1)[: _ENOUGH * kind.quant_block_bytes].copy()
     ratio = 0.0
     set_scales(name, some, d=1, m=0, dmin=0)
-    if "dmin" in (kind.layout.names or ()):
-        mean = dequantize(kind, some).mean()
+    mean = dequantize(kind, some).mean()
+    if "m" in (kind.layout.names or ()):
+        ratio = -mean
+    elif "dmin" in (kind.layout.names or ()):
         set_scales(name, some, d=0, dmin=1)
         ratio = -mean / dequantize(kind, some).mean()
         set_scales(name, some, d=1, dmin=ratio)
     blocks = len(flat) // kind.quant_block_bytes
     factor = scale / dequantize(kind, some).std() * rng.uniform(0.5, 1.5, blocks)
-    set_scales(name, flat, d=factor, dmin=factor * ratio)
+    set_scales(name, flat, d=factor, m=factor * ratio, dmin=factor * ratio)
     return raw

@@ -16,7 +16,7 @@ using namespace cutaway;
 
 namespace {
 
-constexpr const char* kScales[] = {"half", "shared", "byte", "e8m0", "e4m3", "group"};  // as Scale has them
+constexpr const char* kScales[] = {"half", "shared", "byte", "e8m0", "e4m3", "group", "affine"};  // as Scale has them
 
 // A format's layout, by the names of formats.h.
 nb::dict layout(const std::string& name) {

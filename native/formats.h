@@ -13,7 +13,8 @@
 // minima).
 // Everything is the file's own numbers in another order: nothing is rounded. Formats that name one of a few
 // patterns of codes are laid out as the codes.
-// Where it is a float (the formats of quantised folders), 16 of them and 16 bytes, the codes that stand for 0, do.
+// Where it is a float (the formats of quantised folders), 16 of them and 16 bytes, the codes that stand for 0, do, or
+// 16 floats and 16 more, the minima.
 // F16, BF16 and F32 panels are k after k, 16 values each. FP8 panels too, of bytes, with 16 floats, the scales, before
 // every 32, 64 or 128 k; and NF4 panels, with 16 floats before every 64 k, and bytes of k (low) and k + 1 (high).
 #pragma once
@@ -31,7 +32,7 @@ constexpr int kKvChunk = 256;  // tokens whose softmax is taken at once, in pref
 enum Format {
   Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4, IQ3_XXS, IQ3_S,
   IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S, IQ1_M, TQ1_0, TQ2_0, Q1_0, Q2_0, INT4_G32, INT4_G64, INT4_G128, INT8_G32, INT8_G64,
-  INT8_G128,
+  INT8_G128, AFFINE4_G32, AFFINE4_G64, AFFINE4_G128, AFFINE8_G32, AFFINE8_G64, AFFINE8_G128,
   F16, BF16, F32, FP8_G32, FP8_G64, FP8_G128, NF4,  // these read activations as floats
   kFormats
 };
@@ -44,6 +45,7 @@ enum class Scale {
   kE8M0,    // half of a power of two, of which a byte is the exponent (load_e8m0)
   kE4M3,    // half of a float of 7 bits (load_e4m3)
   kGroup,   // the float of several quant blocks, which have a code that stands for 0 in common, too
+  kAffine,  // the float of several quant blocks, which have a minimum in common, too, a float
 };
 
 struct Layout {
@@ -100,6 +102,12 @@ constexpr Layout kLayouts[] = {
     {8, 32, 7, Scale::kGroup, true, 1},   // INT8_G32
     {8, 32, 7, Scale::kGroup, true, 2},   // INT8_G64
     {8, 32, 7, Scale::kGroup, true, 4},   // INT8_G128
+    {4, 32, 3, Scale::kAffine, true, 1},  // AFFINE4_G32
+    {4, 32, 3, Scale::kAffine, true, 2},  // AFFINE4_G64
+    {4, 32, 3, Scale::kAffine, true, 4},  // AFFINE4_G128
+    {8, 32, 7, Scale::kAffine, true, 1},  // AFFINE8_G32, whose codes stand for themselves: see lift
+    {8, 32, 7, Scale::kAffine, true, 2},  // AFFINE8_G64
+    {8, 32, 7, Scale::kAffine, true, 4},  // AFFINE8_G128
 };
 
 constexpr int kFloatGroups[] = {32, 64, 128, 64};  // k that share a scale, from FP8_G32 on
@@ -121,18 +129,19 @@ constexpr Format kernel_of(Format f) {
 
 constexpr bool is_float(Format f) { return f >= F16; }
 constexpr bool is_grouped_float(Format f) { return f >= FP8_G32; }
-constexpr bool has_header(Layout l) {
-  return l.scale == Scale::kByte || l.scale == Scale::kShared || l.scale == Scale::kGroup;
-}
+constexpr bool has_float(Layout l) { return l.scale == Scale::kGroup || l.scale == Scale::kAffine; }
+constexpr bool has_header(Layout l) { return l.scale == Scale::kByte || l.scale == Scale::kShared || has_float(l); }
+// What is added to a code less 128: codes of 8 bits are multiplied as signed bytes, and those of AFFINE8 are 0 to 255.
+constexpr int lift(Layout l) { return l.scale == Scale::kAffine && l.bits == 8 ? 128 : 0; }
 constexpr int code_bytes(Layout l) { return 64 * l.bits; }
 constexpr int scale_bytes(Layout l) {
-  if (l.scale == Scale::kGroup) return 0;
+  if (has_float(l)) return 0;
   const int bytes = l.scale == Scale::kShared ? 0 : l.scale == Scale::kHalf ? 32 : 16 * (32 / l.sub);
   return l.minima ? 2 * bytes : bytes;
 }
 constexpr int block_bytes(Layout l) { return code_bytes(l) + scale_bytes(l); }
 constexpr int header_bytes(Layout l) {
-  return !has_header(l) ? 0 : l.scale == Scale::kGroup ? 80 : l.minima ? 64 : 32;
+  return !has_header(l) ? 0 : l.scale == Scale::kAffine ? 128 : l.scale == Scale::kGroup ? 80 : l.minima ? 64 : 32;
 }
 
 // The bits of what is multiplied: of a code, or of value + 2^offset.

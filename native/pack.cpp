@@ -64,6 +64,8 @@ void pack_panel(const uint8_t* source, int lanes, int cols, uint8_t* out) {
         read_row<f>(p, b, row);
         if (l.scale == Scale::kGroup && b == 0) {
           memcpy(out + 4 * lane, p, 4), out[64 + lane] = p[4];
+        } else if (l.scale == Scale::kAffine && b == 0) {
+          memcpy(out + 4 * lane, p, 4), memcpy(out + 64 + 4 * lane, p + 4, 4);
         } else if (has_header(l) && b == 0) {
           put_half(out, lane, row.d);
           if (l.minima) put_half(out + 32, lane, row.d_min);
@@ -121,6 +123,8 @@ constexpr Kind kKinds[] = {
     kind<TQ2_0, 66>("TQ2_0"), kind<Q1_0, 18>("Q1_0"), kind<Q2_0, 18>("Q2_0"),
     kind<INT4_G32, 21>("INT4_G32"), kind<INT4_G64, 37>("INT4_G64"), kind<INT4_G128, 69>("INT4_G128"),
     kind<INT8_G32, 37>("INT8_G32"), kind<INT8_G64, 69>("INT8_G64"), kind<INT8_G128, 133>("INT8_G128"),
+    kind<AFFINE4_G32, 24>("AFFINE4_G32"), kind<AFFINE4_G64, 40>("AFFINE4_G64"), kind<AFFINE4_G128, 72>("AFFINE4_G128"),
+    kind<AFFINE8_G32, 40>("AFFINE8_G32"), kind<AFFINE8_G64, 72>("AFFINE8_G64"), kind<AFFINE8_G128, 136>("AFFINE8_G128"),
     kind<F16, 2>("F16"),     kind<BF16, 2>("BF16"),  kind<F32, 4>("F32"),
     kind<FP8_G32, 36>("FP8_G32"), kind<FP8_G64, 68>("FP8_G64"), kind<FP8_G128, 132>("FP8_G128"), kind<NF4, 36>("NF4"),
 };

@@ -236,17 +236,17 @@ inline void read_q2(const uint8_t* p, int b, RowBlock& row) {
   for (int g = 0; g < 8; g++) row.code[g] = spread_pairs(p[2 + 8 * b + g]);
 }
 
-// Two codes to a byte, the first in the low half, after a float and a byte.
-inline void read_int4(const uint8_t* p, int b, RowBlock& row) {
+// Two codes to a byte, the first in the low half, after the numbers of a group.
+inline void read_int4(const uint8_t* codes, int b, RowBlock& row) {
   for (int g = 0; g < 8; g++) {
-    uint32_t x = half_at(p + 5 + 16 * b + 2 * g);
+    uint32_t x = half_at(codes + 16 * b + 2 * g);
     x = (x | x << 8) & 0x00ff00ffu;
     row.code[g] = (x | x << 4) & kNibbles;
   }
 }
 
-inline void read_int8(const uint8_t* p, int b, RowBlock& row) {
-  for (int g = 0; g < 8; g++) row.code[g] = word_at(p + 5 + 32 * b + 4 * g) ^ 0x80808080u;
+inline void read_int8(const uint8_t* codes, int b, uint32_t flipped, RowBlock& row) {
+  for (int g = 0; g < 8; g++) row.code[g] = word_at(codes + 32 * b + 4 * g) ^ flipped;
 }
 
 // Quant block b of the file's block at p.
@@ -268,8 +268,10 @@ void read_row(const uint8_t* p, int b, RowBlock& row) {
   else if constexpr (f == Q2_K || f == Q3_K) read_k2_k3<f>(p, b, row);
   else if constexpr (f == Q4_K || f == Q5_K) read_k4_k5<f>(p, b, row);
   else if constexpr (f == Q6_K) read_k6(p, b, row);
-  else if constexpr (f == INT4_G32 || f == INT4_G64 || f == INT4_G128) read_int4(p, b, row);
-  else if constexpr (f == INT8_G32 || f == INT8_G64 || f == INT8_G128) read_int8(p, b, row);
+  else if constexpr (f == INT4_G32 || f == INT4_G64 || f == INT4_G128) read_int4(p + 5, b, row);
+  else if constexpr (f == INT8_G32 || f == INT8_G64 || f == INT8_G128) read_int8(p + 5, b, 0x80808080u, row);
+  else if constexpr (f == AFFINE4_G32 || f == AFFINE4_G64 || f == AFFINE4_G128) read_int4(p + 8, b, row);
+  else if constexpr (f == AFFINE8_G32 || f == AFFINE8_G64 || f == AFFINE8_G128) read_int8(p + 8, b, 0, row);
   else read_q4_q5<f>(p, row);
 }
 

@@ -41,7 +41,7 @@ float code_value(const uint8_t* block, int lane, int k) {
 template <Format F>
 float scale_value(const uint8_t* p, float d) {
   constexpr Layout l = kLayouts[F];
-  if constexpr (l.scale == Scale::kShared || l.scale == Scale::kGroup) return d;
+  if constexpr (l.scale == Scale::kShared || has_float(l)) return d;
   else if constexpr (l.scale == Scale::kE8M0) return e8m0_to_float(*p);
   else if constexpr (l.scale == Scale::kE4M3) return e4m3_to_float(*p);
   else return d * (l.minima ? (float)*p : (float)(int8_t)*p);
@@ -55,7 +55,9 @@ void decode_lane(const uint8_t* p, int lane, int cols, float* out) {
   for (int b = 0; b < cols / kQuant; b++, p += block_bytes(l), out += kQuant) {
     if (has_header(l) && b % l.blocks == 0) {
       d = half_to_float(half_at(p + 2 * lane)) * l.unit;
-      if (l.scale == Scale::kGroup) memcpy(&d, p + 4 * lane, 4), d_min = (float)(int8_t)p[64 + lane];
+      if (has_float(l)) memcpy(&d, p + 4 * lane, 4);
+      if (l.scale == Scale::kGroup) d_min = (float)(int8_t)p[64 + lane];
+      else if (l.scale == Scale::kAffine) memcpy(&d_min, p + 64 + 4 * lane, 4);
       else if (l.minima) d_min = half_to_float(half_at(p + 32 + 2 * lane));
       p += header_bytes(l);
     }
@@ -67,12 +69,12 @@ void decode_lane(const uint8_t* p, int lane, int cols, float* out) {
         if (l.minima) minimum = half_to_float(half_at(s + 32 + 2 * lane));
       } else {
         scale = scale_value<F>(s + 16 * sub + lane, d);
-        if (l.scale == Scale::kGroup) minimum = d_min;
+        if (has_float(l)) minimum = d_min;
         else if (l.minima) minimum = d_min * (float)s[16 * (subs + sub) + lane];
       }
 #pragma GCC unroll 32
       for (int k = 0; k < l.sub; k++) {
-        const float code = code_value<F>(p, lane, sub * l.sub + k);
+        const float code = code_value<F>(p, lane, sub * l.sub + k) + lift(l);
         if (l.scale == Scale::kGroup) out[sub * l.sub + k] = scale * (code - minimum);
         else out[sub * l.sub + k] = l.minima ? scale * code + minimum : scale * code;
       }

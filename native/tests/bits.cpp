@@ -23,6 +23,7 @@ const char* const kNames[] = {"Q4_0",   "Q4_1",    "Q5_0",  "Q5_1",    "Q8_0",  
                               "IQ3_XXS", "IQ3_S",  "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ1_S", "IQ1_M",
                               "TQ1_0",  "TQ2_0",   "Q1_0",  "Q2_0",
                               "INT4_G32", "INT4_G64", "INT4_G128", "INT8_G32", "INT8_G64", "INT8_G128",
+                              "AFFINE4_G32", "AFFINE4_G64", "AFFINE4_G128", "AFFINE8_G32", "AFFINE8_G64", "AFFINE8_G128",
                               "F16",    "BF16",  "F32",  "FP8_G32", "FP8_G64", "FP8_G128", "NF4"};
 static_assert(std::size(kNames) == kFormats);
 

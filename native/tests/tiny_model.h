@@ -33,7 +33,9 @@ constexpr Halves kHalves[] = {{18, 0, -1, 6},  {20, 0, 2, 6},   {22, 0, -1, 6}, 
                               {50, 0, -1, 8},  {56, -1, -1, 8}, {54, 52, -1, 10}, {66, 64, -1, 10}, {18, 0, -1, 10},
                               {18, 0, -1, 10},
                               {21, -1, -1, 0}, {37, -1, -1, 0}, {69, -1, -1, 0},    // whose scales are floats
-                              {37, -1, -1, 0}, {69, -1, -1, 0}, {133, -1, -1, 0}};
+                              {37, -1, -1, 0}, {69, -1, -1, 0}, {133, -1, -1, 0},
+                              {24, -1, -1, 0}, {40, -1, -1, 0}, {72, -1, -1, 0},
+                              {40, -1, -1, 0}, {72, -1, -1, 0}, {136, -1, -1, 0}};
 static_assert(sizeof kHalves / sizeof *kHalves == F16);
 
 // A positive half: (1024 + fraction) · 2^(exponent - 25).
@@ -82,6 +84,10 @@ inline void random_scales(Random& random, Format f, uint8_t* block) {
   if (kLayouts[f].scale == Scale::kGroup) {
     put_float(random, kLayouts[f].bits == 8 ? 1 : 12, block);
     block[4] = (uint8_t)(kLayouts[f].bits == 8 ? d % 64 - 32 : d % 17);
+  }
+  if (kLayouts[f].scale == Scale::kAffine) {  // codes of 4 bits are of both signs, those of 8 bits are not
+    const float minimum = kLayouts[f].bits == 8 ? -0.17f : 0.004f;
+    put_float(random, kLayouts[f].bits == 8 ? 1 : 12, block), memcpy(block + 4, &minimum, 4);
   }
   if (f == MXFP4) block[0] = 120 + d % 4;
   if (f == NVFP4)

@@ -15,7 +15,7 @@ import numpy as np
 
 from support import tiny_tokenizers
 from support.quantised.affine import mlx, torchao_bytes, torchao_int4
-from support.quantised.floats import fp8, mxfp4, nf4, nvfp4
+from support.quantised.floats import fp8, mlx_floats, mxfp4, nf4, nvfp4, torchao_float8
 from support.quantised.integers import (
     auto_round,
     auto_round_mixed,
@@ -170,6 +170,11 @@ METHODS: Mapping[str, Method] = {
     "torchao-int8-g32": torchao_bytes(group=32),
     "torchao-int8-asymmetric": torchao_bytes(zeros=True),
     "torchao-int4-bytes": torchao_bytes(4, 32, zeros=True),
+    **{f"mlx-{mode}": mlx_floats(mode) for mode in ("mxfp4", "mxfp8", "nvfp4")},
     "torchao-int4": torchao_int4(),
+    "torchao-int4-g32": torchao_int4(32),
+    "torchao-int4-g64": torchao_int4(64),
+    "torchao-float8": torchao_float8(),
+    "torchao-float8-block": torchao_float8((64, 128)),
 }
 """Name -> method, in every variant that cutaway reads."""

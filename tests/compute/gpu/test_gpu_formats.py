@@ -8,7 +8,10 @@ from support.gpu_plans import assert_same, rows_apart, run_both
 from support.native_plans import FLOATS, GROUPED_FLOATS, QUANTISED, pack, random_bytes, table
 
 COLUMNS, ROWS = 256, 40
-USUAL = ("Q4_1", "Q4_K", "Q6_K", "IQ3_S", "NVFP4", "INT4_G64", "Q1_0", "F16", "FP8_G32", "NF4")
+USUAL = (
+    "Q4_1", "Q4_K", "Q6_K", "IQ3_S", "NVFP4", "INT4_G64", "AFFINE4_G128", "AFFINE8_G64", "Q1_0",
+    "F16", "FP8_G32", "NF4",
+)  # fmt: skip
 """Each way of scales, minima, codes that are looked up, and floats."""
 
 

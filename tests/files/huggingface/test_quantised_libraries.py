@@ -58,7 +58,7 @@ def test_bitsandbytes_int8(tmp_path, weight):
     assert np.allclose(ours, theirs, rtol=2**-7, atol=0)  # they round twice: SCB, then 1/127
 
 
-MLX = "needs mlx, which wrote it: pip install 'mlx[cpu]'"
+MLX = "needs mlx, which wrote it: pip install '.[test-mlx]'"
 """Its wheels are for newer systems than many; the formula in support.quantised runs everywhere."""
 
 
@@ -76,8 +76,23 @@ def test_mlx(tmp_path, weight, bits, group, dtype):
     assert np.abs(ours - theirs).max() <= 2**-24  # a product is rounded before the sum, or not
 
 
+@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+def test_mlx_s_floats(tmp_path, weight, mode):
+    mx = pytest.importorskip("mlx.core", reason=MLX)
+    packed = mx.quantize(mx.array(weight.numpy()), mode=mode)
+    parts = dict(zip(("a.weight", "a.scales"), packed, strict=True))
+    mx.save_safetensors(str(tmp_path / "x.safetensors"), parts)
+    config = {"group_size": 16 if mode == "nvfp4" else 32, "mode": mode}
+    ours = read_matrix(tmp_path, Mlx.read(JsonObject(config, "c")))
+    theirs = np.array(mx.dequantize(*packed, mode=mode, dtype=mx.float32))
+    assert np.array_equal(ours, theirs)
+    assert np.abs(ours - weight.numpy()).max() < 0.1
+
+
 TORCHAO = {
     "int8": ("Int8WeightOnlyConfig", {}),
+    "float8-rows": ("Float8WeightOnlyConfig", {}),
+    "float8-g64": ("Float8WeightOnlyConfig", {"granularity": 64}),
     "int8-g32": ("IntxWeightOnlyConfig", {"weight_dtype": torch.int8, "granularity": 32}),
     "int4-g64": ("IntxWeightOnlyConfig", {"weight_dtype": torch.int4, "granularity": 64}),
     "int4-asymmetric": (
@@ -89,8 +104,7 @@ TORCHAO = {
 
 @pytest.mark.parametrize("name", TORCHAO)
 def test_torchao(tmp_path, weight, name):
-    needed = "needs torchao, which wrote it: pip install torchao"
-    ao = pytest.importorskip("torchao.quantization", reason=needed)
+    ao = pytest.importorskip("torchao.quantization", reason=NEEDED)
     from torchao.prototype.safetensors import safetensors_support
 
     config, said = TORCHAO[name]

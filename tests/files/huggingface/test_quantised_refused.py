@@ -96,10 +96,13 @@ CONFIGS = [
     ("nf4", {"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type is 'fp4'"),
     ("nf4", {"bnb_4bit_quant_storage": "bfloat16"}, "bnb_4bit_quant_storage is 'bfloat16'"),
     ("modelopt-nvfp4", {"quant_algo": "W4A16_AWQ"}, "quant_algo is 'W4A16_AWQ'"),
-    ("mlx", {"mode": "mxfp4"}, "mode is 'mxfp4', which is not supported; only 'affine' is"),
-    ("mlx", {"group_size": 0}, "group_size is 0; it must be a whole number"),
-    ("mlx", {FIRST: {"group_size": 64, "mode": "nvfp4"}}, "q_proj: mode is 'nvfp4'"),
-    ("mlx", {FIRST: {"group_size": 96}}, "q_proj.weight' has 32 words for 4 groups of 96"),
+    ("mlx", {"mode": "fp6"}, "mode is 'fp6', which is not supported; only 'affine' or 'mxfp4' or"),
+    ("mlx", {"group_size": 0}, "group_size is 0, which is not supported; only 64 or 32 or 128 is"),
+    ("mlx", {"mode": "nvfp4"}, "group_size is 64, which is not supported; only 16 is"),
+    ("mlx", {FIRST: {"group_size": 64, "mode": "fp6"}}, "q_proj: mode is 'fp6'"),
+    ("mlx", {FIRST: {"group_size": 32, "mode": "mxfp4"}}, "q_proj.scales' is stored as BF16; it m"),
+    ("mlx-3bit", {"group_size": 128}, "has 24 words for 4 groups of 128: cutaway reads codes of"),
+    ("mlx-mxfp8", {"mode": "mxfp4"}, "has 64 words for 8 groups of 32: cutaway reads codes of 4"),
 ]  # fmt: skip
 
 
@@ -217,6 +220,11 @@ TENSORS = [
     ("bitnet-master", "weight", first(0x7FC0), "q_proj.weight' holds weights that are not finite"),
     ("mlx", "biases", None, "q_proj.biases' is missing"),
     ("mlx", "scales", None, "q_proj.biases' has no place in this family"),
+    ("mlx-mxfp4", "scales", first(255), "q_proj.scales' holds scales that are not finite"),
+    ("mlx-mxfp8", "weight", first(127), "q_proj.weight' holds weights that are not finite"),
+    ("mlx-nvfp4", "scales", first(128), "q_proj.scales' holds scales that are not finite, or bel"),
+    ("torchao-float8", "_weight_qdata", first(127), "qdata' holds weights that are not finite"),
+    ("torchao-float8", "_weight_scale", cut, "_weight_scale' has the shape .256, 0.: it holds"),
     ("mlx-g32-half", "scales", lambda s: s * np.inf, "has scales or biases beyond 65,504"),
     ("torchao-int8", "_weight_scale", None, "q_proj._weight_scale' is missing"),
     ("torchao-int8", "_weight_scale", cut, "_weight_scale' has the shape .256, 0.: it holds"),
@@ -239,7 +247,7 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ('{"_type": "Int4TilePackedTo4dTensor"}', "_type is 'Int4Tile.*Int4Tensor are: save it"),
+        ('{"_type": "Int4TilePackedTo4dTensor"}', "_type is 'Int4Tile.*Float8Tensor are: save it"),
         ("[", "does not say how '.*q_proj.weight' is quantised"),
     ],
 )

@@ -40,9 +40,11 @@ def mlx(bits: int = 4, group: int = 64, dtype: str = "BF16") -> Method:
         words = packed_words(codes, bits).view(np.uint32)
         return Quantised({".weight": words, ".scales": scale, ".biases": bias}, matrix)
 
-    is_q4 = bits == 4 and dtype != "F32"
+    format = "Q5_1" if bits == 5 else "Q4_1" if bits < 5 else ""
+    if dtype == "F32" or not format:
+        format = f"AFFINE8_G{group}"
     config = {"group_size": group, "bits": bits, "mode": "affine"}
-    return Method(config, draw, "Q4_1" if is_q4 else "F32", floats=not is_q4, key="quantization")
+    return Method(config, draw, format, key="quantization")
 
 
 def torchao_bytes(bits: int = 8, group: int | None = None, *, zeros: bool = False) -> Method:
@@ -98,4 +100,4 @@ def torchao_int4(group: int = 128) -> Method:
         settings = {"_type": "Int4Tensor", "_data": {"block_size": [1, group]}}
         return Quantised(parts, matrix, json.dumps(settings))
 
-    return Method({"quant_method": "torchao"}, draw, "F32", floats=True)
+    return Method({"quant_method": "torchao"}, draw, f"AFFINE4_G{min(group, 128)}")

@@ -1,4 +1,4 @@
-"""Methods of small floats: FP8, NF4, MXFP4, NVFP4."""
+"""Methods of small floats: FP8, NF4, MXFP4, MXFP8, NVFP4."""
 
 import json
 from typing import Any
@@ -12,6 +12,7 @@ from support.quantised.method import (
     Typed,
     bf16,
     drawn_codes,
+    packed_words,
 )
 
 
@@ -19,11 +20,16 @@ def _e4m3(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Typed, Arra
     """Return bytes that are no NaN, and the number of each by definition."""
     codes = rng.integers(0, 256, shape).astype(np.uint8)
     codes[codes & 127 == 127] = 0
+    return Typed("F8_E4M3", codes), _number(codes)
+
+
+def _number(codes: Array) -> Array:
+    """Return the number of each byte of e4m3."""
     exponent, fraction = (codes >> 3 & 15).astype(int), (codes & 7).astype(int)
     magnitude = np.where(
         exponent == 0, fraction / 8 * 2.0**-6, (1 + fraction / 8) * 2.0 ** (exponent - 7)
     )
-    return Typed("F8_E4M3", codes), np.where(codes & 128, -magnitude, magnitude).astype(np.float32)
+    return np.where(codes & 128, -magnitude, magnitude).astype(np.float32)
 
 
 def fp8(block: int | None = 128, *, scale: str = "") -> Method:
@@ -117,6 +123,11 @@ def nf4(*, double: bool = True, block: int = 64) -> Method:
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
+def _e2m1(codes: Array) -> Array:
+    """Return the number of each code of 4 bits."""
+    return np.array([*E2M1, *(-x for x in E2M1)], np.float32)[codes]
+
+
 def mxfp4() -> Method:
     """compressed-tensors' MXFP4: the first of two codes in the low half; exponents + 127."""
     weights = {
@@ -134,7 +145,7 @@ def mxfp4() -> Method:
         rows, cols = shape
         codes = drawn_codes(rng, shape, 4).astype(np.uint8)
         exponents = rng.integers(119, 122, (rows, cols // 32)).astype(np.uint8)
-        numbers = np.array([*E2M1, *(-x for x in E2M1)], np.float32)[codes]
+        numbers = _e2m1(codes)
         powers = np.ldexp(np.float32(1), exponents.astype(int) - 127)
         parts = {".weight_packed": codes[:, ::2] | codes[:, 1::2] << 4, ".weight_scale": exponents}
         return Quantised(parts, numbers * np.repeat(powers, 32, axis=1))
@@ -170,8 +181,7 @@ def nvfp4(library: str) -> Method:
         as_stored = factor if library == "modelopt" else np.float32(1) / factor
         if library != "modelopt":
             factor = np.float32(1) / as_stored
-        weights = np.array([*E2M1, *(-x for x in E2M1)], np.float32)[codes]
-        matrix = weights * np.repeat(np.abs(numbers), 16, axis=1) * factor
+        matrix = _e2m1(codes) * np.repeat(np.abs(numbers), 16, axis=1) * factor
         sides = () if library == "modelopt" else (1,)
         parts: dict[str, Array | Typed] = {
             names[0]: codes[:, ::2] | codes[:, 1::2] << 4, ".weight_scale": scales,
@@ -181,3 +191,51 @@ def nvfp4(library: str) -> Method:
         return Quantised(parts, matrix)
 
     return Method(config, draw, "NVFP4")
+
+
+def mlx_floats(mode: str) -> Method:
+    """mlx-lm's mxfp4, mxfp8 and nvfp4: unsigned words along the inputs, scales as bytes."""
+    bits, group = {"mxfp4": (4, 32), "mxfp8": (8, 32), "nvfp4": (4, 16)}[mode]
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+        numbers = _e2m1(codes)
+        if bits == 8:
+            stored, numbers = _e4m3(rng, shape)
+            codes = stored.data
+        least = 115 if bits == 8 else 119
+        scales = rng.integers(least, least + 3, (rows, cols // group)).astype(np.uint8)
+        factors = np.ldexp(np.float32(1), scales.astype(int) - 127)
+        if mode == "nvfp4":
+            scales = rng.integers(1, 24, (rows, cols // group)).astype(np.uint8)
+            factors = _number(scales)
+        matrix = numbers * np.repeat(factors, group, axis=1)
+        words = packed_words(codes, bits).view(np.uint32)
+        return Quantised({".weight": words, ".scales": scales}, matrix)
+
+    format = {"mxfp4": "MXFP4", "mxfp8": "FP8_G32", "nvfp4": "NVFP4"}[mode]
+    config = {"group_size": group, "bits": bits, "mode": mode}
+    return Method(config, draw, format, floats=bits == 8, key="quantization")
+
+
+def torchao_float8(block: tuple[int, int] | None = None) -> Method:
+    """torchao's Float8Tensor: a scale for each output, or for each block of outputs and inputs."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        high, wide = block or (1, cols)
+        stored, numbers = _e4m3(rng, shape)
+        scales = rng.uniform(0.5, 1.5, (rows // high, cols // wide)) / np.sqrt(cols) / 100
+        scales = scales.astype(np.float32)
+        matrix = numbers * np.repeat(np.repeat(scales, high, axis=0), wide, axis=1)
+        settings = {"_type": "Float8Tensor", "_data": {"block_size": [high, wide]}}
+        parts = {"._weight_qdata": stored, "._weight_scale": scales}
+        return Quantised(parts, matrix, json.dumps(settings))
+
+    format = f"FP8_G{min(block[1] if block else 128, 128)}"
+    return Method({"quant_method": "torchao"}, draw, format, floats=True)

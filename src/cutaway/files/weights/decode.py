@@ -65,6 +65,14 @@ def _int8(b: QuantBlocks) -> Floats:
     return column(b["d"]) * f32(b["qs"].astype(np.int16) - b["z"][:, None])
 
 
+def _affine4(b: QuantBlocks) -> Floats:
+    return column(b["d"]) * f32(_pairs(b).view(np.int8) - 8) + column(b["m"])
+
+
+def _affine8(b: QuantBlocks) -> Floats:
+    return column(b["d"]) * f32(b["qs"]) + column(b["m"])
+
+
 def _fp8(b: QuantBlocks) -> Floats:
     numbers: Floats = E4M3[b["qs"]]
     return column(b["d"]) * numbers
@@ -391,7 +399,9 @@ def _q6_k(b: QuantBlocks) -> Floats:
     return scale[..., None] * f32(q)
 
 
-_OF_EACH_LENGTH = {"INT4": _int4, "INT8": _int8, "FP8": _fp8}
+_OF_EACH_LENGTH = {
+    "INT4": _int4, "INT8": _int8, "AFFINE4": _affine4, "AFFINE8": _affine8, "FP8": _fp8,
+}  # fmt: skip
 _DECODERS: Mapping[str, Callable[[QuantBlocks], Floats]] = {
     "F32": _plain, "F16": _plain, "BF16": _bf16, "NF4": _nf4, "MXFP4": _mxfp4, "NVFP4": _nvfp4,
     "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0, "Q5_1": _q5_1, "Q8_0": _q8_0,

@@ -81,17 +81,26 @@ _ALL = (
     _format("Q2_0", 42, 64, _D, ("qs", "u1", 16)),
 )  # fmt: skip
 
-_FLOAT_SCALE = ("d", "<f4")
+_FLOAT_SCALE, _FLOAT_MINIMUM = ("d", "<f4"), ("m", "<f4")
 _GROUPS = (32, 64, 128)
 # The formats that quantised matrices of folders become, without loss: each group has a float32
 # scale; its length is the longest of these that divides the folder's. Weights 2i and 2i + 1 are the
-# halves of byte i; z is the code that stands for 0.
+# halves of byte i; z is the code that stands for 0. In AFFINE4 and AFFINE8 m is added to d times
+# codes, which are -8 to 7 (stored plus 8) and 0 to 255.
 _OF_FOLDERS = (
     *(
         _format(f"INT4_G{n}", None, n, _FLOAT_SCALE, ("z", "i1"), ("qs", "u1", n // 2))
         for n in _GROUPS
     ),
     *(_format(f"INT8_G{n}", None, n, _FLOAT_SCALE, ("z", "i1"), ("qs", "i1", n)) for n in _GROUPS),
+    *(
+        _format(f"AFFINE4_G{n}", None, n, _FLOAT_SCALE, _FLOAT_MINIMUM, ("qs", "u1", n // 2))
+        for n in _GROUPS
+    ),
+    *(
+        _format(f"AFFINE8_G{n}", None, n, _FLOAT_SCALE, _FLOAT_MINIMUM, ("qs", "u1", n))
+        for n in _GROUPS
+    ),
     *(_format(f"FP8_G{n}", None, n, _FLOAT_SCALE, ("qs", "u1", n)) for n in _GROUPS),
     _format("NF4", None, 64, _FLOAT_SCALE, ("qs", "u1", 32)),
 )

@@ -19,7 +19,7 @@ TESTED = ("flush",)
 """A way for tests only: the way "int", as computed by a device that flushes denormals."""
 KV_FORMATS = ("f16", "q8_0", "q5_1", "q4_0")  # in the order of kv.wgsl
 FEW_ROWS = (1, 2, 4, 8)  # the counts of rows for which linear_few is compiled
-_SCALES = ("half", "shared", "byte", "e8m0", "e4m3", "group")  # in the order of quantised.wgsl
+_SCALES = ("half", "shared", "byte", "e8m0", "e4m3", "group", "affine")  # quantised.wgsl's order
 _FLOATS = ("F32", "F16", "BF16", "FP8", "NF4")  # in the order of floating.wgsl
 _FUSED_FILES = {
     "native": ("fused_native",),

@@ -89,10 +89,21 @@ def scale_sides(parts: MatrixParts, ending: str, *dtypes: str) -> Sides:
     return padded[0], padded[1]
 
 
-def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = frozenset()) -> Grouped:
-    """Return the matrix. block: as in `Fp8`; lengths: of groups in matrices without blocks."""
-    shape = rows, cols = parts.sides(".weight", E4M3)
-    ending = next((name for name in _FP8_SCALES if parts.has(name)), _FP8_SCALES[-1])
+def fp8_matrix(
+    parts: MatrixParts,
+    block: Sides | None,
+    lengths: Lengths = frozenset(),
+    *,
+    codes: str = ".weight",
+    scales: tuple[str, ...] = _FP8_SCALES,
+) -> Grouped:
+    """Return the matrix.
+
+    block: as in `Fp8`; lengths: of groups in matrices without blocks; codes, scales: the endings of
+    these tensors, of which the first that is there has the scales
+    """
+    shape = rows, cols = parts.sides(codes, E4M3)
+    ending = next((name for name in scales if parts.has(name)), scales[-1])
     sides = scale_sides(parts, ending)
     block_size = _block_size(shape, sides, block, mixed=bool(lengths))
     if block_size is None:
@@ -107,16 +118,19 @@ def fp8_matrix(parts: MatrixParts, block: Sides | None, lengths: Lengths = froze
     format = format_of("FP8", parts.base + ending, cols, group)
 
     def read() -> tuple[NDArray[np.uint8], NDArray[np.float32], None]:
-        codes = parts.array(".weight")
-        if (codes & 0x7F == 0x7F).any():
-            raise FormatError(
-                f"the tensor {quote(parts.base + '.weight')} holds weights that are not finite; "
-                "download the model again"
-            )
-        scales = parts.array(ending).reshape(sides)
-        return codes, scales[np.arange(rows) // high], None
+        stored = parts.array(codes)
+        check_fp8(stored, parts.base + codes)
+        return stored, parts.array(ending).reshape(sides)[np.arange(rows) // high], None
 
     return Grouped(parts.base, tuple(parts.used), shape, format, group, read)
+
+
+def check_fp8(codes: Bytes, name: str) -> None:
+    """Raise FormatError if a number of FP8 is not finite; name: of their tensor."""
+    if (codes & 0x7F == 0x7F).any():
+        raise FormatError(
+            f"the tensor {quote(name)} holds weights that are not finite; download the model again"
+        )
 
 
 def _block_size(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool) -> Sides | None:
@@ -143,7 +157,9 @@ _BLOCKS, _EXPONENTS = "_blocks", "_scales"
 
 
 @dataclass(frozen=True)
-class _Mxfp4(Grouped):
+class Mxfp4Matrix(Grouped):
+    """A matrix whose blocks are laid out as GGUF has them."""
+
     def rows(self) -> Bytes:
         """See `Grouped`."""
         codes, exponents, _ = self.read()
@@ -184,7 +200,7 @@ def _experts_matrix(parts: MatrixParts) -> Grouped:
     parts.expect(_EXPONENTS, shape[:3], "U8", "F8_E8M0")
     read = _reader(parts, _BLOCKS, _EXPONENTS)
     sizes = experts, rows, groups * _GROUP
-    return _Mxfp4(parts.base, tuple(parts.used), sizes, "MXFP4", _GROUP, read)
+    return Mxfp4Matrix(parts.base, tuple(parts.used), sizes, "MXFP4", _GROUP, read)
 
 
 def mxfp4_matrix(parts: MatrixParts) -> Grouped:
@@ -198,19 +214,24 @@ def mxfp4_matrix(parts: MatrixParts) -> Grouped:
         )
     parts.expect(_SCALES, (rows, cols // _GROUP), "U8", "F8_E8M0")
     read = _reader(parts, _CODES, _SCALES)
-    return _Mxfp4(parts.base, tuple(parts.used), (rows, cols), "MXFP4", _GROUP, read)
+    return Mxfp4Matrix(parts.base, tuple(parts.used), (rows, cols), "MXFP4", _GROUP, read)
 
 
 def _reader(
     parts: MatrixParts, codes: str, exponents: str
 ) -> Callable[[], tuple[Bytes, NDArray[np.uint8], None]]:
     def read() -> tuple[Bytes, NDArray[np.uint8], None]:
-        scales = parts.array(exponents)
-        if (scales == _NAN).any():
-            raise FormatError(
-                f"the tensor {quote(parts.base + exponents)} holds scales that are not finite; "
-                "download the model again"
-            )
-        return parts.array(codes), scales, None
+        return parts.array(codes), read_exponents(parts, exponents), None
 
     return read
+
+
+def read_exponents(parts: MatrixParts, ending: str) -> Bytes:
+    """Return exponents of powers of two, plus 127; FormatError if a power is not finite."""
+    exponents: Bytes = parts.array(ending)
+    if (exponents == _NAN).any():
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} holds scales that are not finite; "
+            "download the model again"
+        )
+    return exponents

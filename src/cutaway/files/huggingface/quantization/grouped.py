@@ -6,6 +6,7 @@ how a method packs its codes.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ class Grouped:
     format  of `FORMATS`
     order   the input of each stored column; None: columns are in the order of inputs
     factor  by which products with the matrix are multiplied, (1,); None: they are not
-    read    returns codes as bytes, (rows, bytes); scales (rows, groups); zero points, likewise, or
-            None if codes are floats
+    read    returns codes as bytes, (rows, bytes); scales (rows, groups); zero points, or what is
+            added to a group's weights, likewise, or None if codes are floats
     group   how many weights of a row share a scale
     """
 
@@ -48,15 +49,15 @@ class Grouped:
     def rows(self) -> Bytes:
         """Return each row's quant blocks: (rows, bytes of a row)."""
         codes, scales, zeros = self.read()
-        format, (rows, cols) = FORMATS[self.format], self.shape
-        count = cols // format.quant_block_elements
+        format, (*above, cols) = FORMATS[self.format], self.shape
+        rows, count = prod(above), cols // format.quant_block_elements
         of_block = np.arange(count) * format.quant_block_elements // self.group
         blocks = np.empty((rows, count), format.layout)
         blocks["d"] = scales[:, of_block]
         blocks["qs"] = codes.reshape(rows, count, -1)
         if zeros is not None:
-            blocks["z"] = zeros[:, of_block]
-        return blocks.view(np.uint8).reshape(rows, -1)
+            blocks["m" if self.format.startswith("AFFINE") else "z"] = zeros[:, of_block]
+        return blocks.view(np.uint8).reshape(*above, -1)
 
 
 def format_of(kind: str, name: str, cols: int, group: int) -> str:

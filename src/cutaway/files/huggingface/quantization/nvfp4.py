@@ -8,9 +8,9 @@ numbers and scales in another order, and its tensors ``.scale`` the factors.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
@@ -34,16 +34,38 @@ _OF_AWQ = ".pre_quant_scale"
 
 
 @dataclass(frozen=True)
-class _Nvfp4(Grouped):
+class Nvfp4Matrix(Grouped):
+    """A matrix whose blocks are laid out as GGUF has them."""
+
     def rows(self) -> Bytes:
         """See `Grouped`."""
         codes, scales, _ = self.read()
-        rows, cols = self.shape
-        blocks = np.empty((rows, cols // _BLOCK), FORMATS["NVFP4"].layout)
+        *above, cols = self.shape
+        blocks = np.empty((prod(above), cols // _BLOCK), FORMATS["NVFP4"].layout)
         halves = fields(codes, 4).reshape(*blocks.shape, _BLOCK // _GROUP, 2, _GROUP // 2)
         blocks["scales"] = scales.reshape(*blocks.shape, -1)
         blocks["qs"] = halves[..., 0, :] | halves[..., 1, :] << np.uint8(4)
-        return blocks.view(np.uint8).reshape(rows, -1)
+        return blocks.view(np.uint8).reshape(*above, -1)
+
+
+def check_rows(name: str, cols: int) -> None:
+    """Raise FormatError for rows that are not whole blocks; name: of the tensor of codes."""
+    if cols % _BLOCK:
+        raise FormatError(
+            f"the tensor {quote(name)} has rows of {cols} weights, and cutaway "
+            f"reads NVFP4 in rows of whole multiples of {_BLOCK}: take the model in another format"
+        )
+
+
+def read_e4m3(parts: MatrixParts, ending: str) -> Bytes:
+    """Return the bytes of scales; FormatError if one is below 0 or not finite."""
+    scales: Bytes = parts.array(ending)
+    if (scales > _LARGEST).any():
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} holds scales that are not "
+            "finite, or below 0; download the model again"
+        )
+    return scales
 
 
 class ModelOpt:
@@ -74,11 +96,7 @@ def nvfp4_matrix(parts: MatrixParts, codes: str, factor: str) -> Grouped:
     """Return the matrix; codes and factor: the endings of these tensors."""
     rows, half = parts.sides(codes, "U8")
     cols = 2 * half
-    if cols % _BLOCK:
-        raise FormatError(
-            f"the tensor {quote(parts.base + codes)} has rows of {cols} weights, and cutaway "
-            f"reads NVFP4 in rows of whole multiples of {_BLOCK}: take the model in another format"
-        )
+    check_rows(parts.base + codes, cols)
     parts.expect(".weight_scale", (rows, cols // _GROUP), E4M3)
     if parts.shape(factor, "F32") not in ((), (1,)):
         raise FormatError(
@@ -86,15 +104,9 @@ def nvfp4_matrix(parts: MatrixParts, codes: str, factor: str) -> Grouped:
             "and a matrix has one factor; download the model again"
         )
 
-    def read() -> tuple[Bytes, NDArray[np.uint8], None]:
-        scales = parts.array(".weight_scale")
-        if (scales > _LARGEST).any():
-            raise FormatError(
-                f"the tensor {quote(parts.base + '.weight_scale')} holds scales that are not "
-                "finite, or below 0; download the model again"
-            )
-        return parts.array(codes), scales, None
+    def read() -> tuple[Bytes, Bytes, None]:
+        return parts.array(codes), read_e4m3(parts, ".weight_scale"), None
 
     number = read_factor(parts, factor, is_inverse=factor == ".weight_global_scale")
     name, used = parts.base, tuple(parts.used)
-    return _Nvfp4(name, used, (rows, cols), "NVFP4", _GROUP, read, factor=number)
+    return Nvfp4Matrix(name, used, (rows, cols), "NVFP4", _GROUP, read, factor=number)

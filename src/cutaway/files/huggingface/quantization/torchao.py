@@ -4,8 +4,8 @@ A matrix `X.weight` becomes `X._weight_qdata`, `X._weight_scale` and `X._weight_
 safetensors file's own metadata has the class that they were. Int8Tensor and
 IntxUnpackedToInt8Tensor have a byte for each code, (out, in), and scale · (code - zero_point).
 Int4Tensor has two codes in a byte, the first in the low half, scales and zero points (groups, out),
-and scale · code + zero_point, with codes from -8 to 7. No format has such sums, and they become
-float32.
+and scale · code + zero_point, with codes from -8 to 7. Float8Tensor has floats (e4m3), and a scale
+for a matrix, for each output, or for each block.
 """
 
 import json
@@ -16,25 +16,23 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.quantization.floats import scale_sides
+from cutaway.files.huggingface.quantization.floats import fp8_matrix, scale_sides
 from cutaway.files.huggingface.quantization.grouped import (
     FLOATS,
     Bytes,
     Grouped,
     MatrixParts,
     bases,
-    fields,
     format_of,
     group_of,
     pack_pairs,
 )
-from cutaway.files.huggingface.quantization.mlx import AffineMatrix
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 _CODES, _SCALE, _ZERO = "._weight_qdata", "._weight_scale", "._weight_zero_point"
 _FACTORS = "._weight_act_pre_scale"
-_READ = ("Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor")
+_READ = ("Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor", "Float8Tensor")
 
 
 class TorchAo:
@@ -59,6 +57,8 @@ class TorchAo:
                 )
             if kind == "Int4Tensor":
                 yield _pairs(parts)
+            elif kind == "Float8Tensor":
+                yield fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
             else:
                 yield _bytes(parts, _bits(settings))
 
@@ -138,8 +138,9 @@ def _pairs(parts: MatrixParts) -> Grouped:
         parts.expect(ending, (groups, rows), *FLOATS)
     group = group_of(parts.base + _SCALE, cols, groups)
 
-    def read() -> tuple[NDArray[np.int8], NDArray[np.float32], NDArray[np.float32]]:
-        codes = fields(parts.array(_CODES).view(np.uint8), 4).view(np.int8)
-        return (codes ^ np.int8(8)) - np.int8(8), parts.array(_SCALE).T, parts.array(_ZERO).T
+    def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.float32]]:
+        codes = parts.array(_CODES).view(np.uint8) ^ np.uint8(0x88)  # 8 more
+        return codes, parts.array(_SCALE).T, parts.array(_ZERO).T
 
-    return AffineMatrix(parts.base, tuple(parts.used), (rows, cols), "F32", group, read)
+    format = format_of("AFFINE4", parts.base + _CODES, cols, group)
+    return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)

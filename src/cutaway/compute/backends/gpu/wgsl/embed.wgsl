@@ -13,6 +13,7 @@
     var code = signed_byte((four >> (8u * i)) & 255u);
     if (STARTS) { code -= 1 << u32(max(OFFSET, 0)); }
     if (SCALE == GROUP) { code -= zero_of(panel, block, row); }
+    code += LIFT;
     var x = mul(scale, f32(code));
     if (ADDS_MINIMA) { x = add(x, minimum_of(panel, block, sub_block, row)); }
     if (op.factor != 0x3f800000u) { x = mul(x, number(op.factor)); }

@@ -75,6 +75,7 @@ fn row_of(r: u32) -> u32 {
             var dot = 0;
             if (STARTS) { dot = minus << u32(max(OFFSET, 0)); }
             if (SCALE == GROUP) { dot += i32(minima[scale_at]) * minus; }
+            if (LIFT > 0) { dot -= LIFT * minus; }
             for (var group = begin; group < begin + SUB / 4u; group++) {
               dot += dot4I8Packed(w[(b * 8u + group) * 32u + output], x[of_row + group]);
             }

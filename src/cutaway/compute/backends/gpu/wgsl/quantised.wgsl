@@ -7,12 +7,15 @@ const BYTE = 2u;
 const E8M0 = 3u;
 const E4M3 = 4u;
 const GROUP = 5u;
+const AFFINE = 6u;
 const LOWER: u32 = select(select(select(1u, 2u, BITS >= 2u), 4u, BITS >= 4u), 8u, BITS >= 8u);  // bits of the first plane
 const UPPER: u32 = BITS - LOWER;
 const SUBS: u32 = 32u / SUB;
 const ADDS_MINIMA: bool = MINIMA && SCALE != GROUP;
-const HEADER: u32 = select(select(0u, select(8u, 16u, MINIMA), SCALE == SHARED || SCALE == BYTE), 20u, SCALE == GROUP);
-const SCALES: u32 = select(select(4u * SUBS, 8u, SCALE == HALF), 0u, SCALE == SHARED || SCALE == GROUP) * select(1u, 2u, MINIMA);
+const HAS_FLOAT: bool = SCALE == GROUP || SCALE == AFFINE;
+const LIFT: i32 = select(0, 128, SCALE == AFFINE && BITS == 8u);  // what is added to codes()
+const HEADER: u32 = select(select(0u, select(8u, 16u, MINIMA), SCALE == SHARED || SCALE == BYTE), select(20u, 32u, SCALE == AFFINE), HAS_FLOAT);
+const SCALES: u32 = select(select(4u * SUBS, 8u, SCALE == HALF), 0u, SCALE == SHARED || HAS_FLOAT) * select(1u, 2u, MINIMA);
 const BLOCK: u32 = 16u * BITS + SCALES;             // words of a quant block
 const TERMS: u32 = SUBS * select(1u, 2u, ADDS_MINIMA);  // fused() of a quant block
 
@@ -56,7 +59,7 @@ fn scale_of(panel: u32, block: u32, sub_block: u32, row: u32) -> f32 {
   switch (SCALE) {
     case HALF: { return half_at(at, row); }
     case SHARED: { return shared_half(header, row); }
-    case GROUP: { return number(weights[header + row]); }
+    case GROUP, AFFINE: { return number(weights[header + row]); }
     case E8M0: {
       let exponent = byte_at(at + 4u * sub_block, row);
       return number(select((exponent - 1u) << 23u, 0x00200000u << exponent, exponent < 2u) ^ zero());
@@ -71,6 +74,7 @@ fn scale_of(panel: u32, block: u32, sub_block: u32, row: u32) -> f32 {
 fn minimum_of(panel: u32, block: u32, sub_block: u32, row: u32) -> f32 {
   let at = block_of(panel, block) + 16u * BITS;
   if (SCALE == HALF) { return half_at(at + 8u, row); }
+  if (SCALE == AFFINE) { return number(weights[header_of(panel, block) + 16u + row]); }
   return mul(half_at(header_of(panel, block) + 8u, row), f32(byte_at(at + 4u * (SUBS + sub_block), row)));
 }
 // The code that stands for 0, in a format whose scales are of groups.
