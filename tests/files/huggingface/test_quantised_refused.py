@@ -217,6 +217,7 @@ TENSORS = [
     ("bitnet", "weight_scale", first(0x7F80), "is inf, and it must be a finite number above 0"),
     ("bitnet", "weight", first(0x40 * 3), "q_proj.weight' holds the code 3, and a weight is -1"),
     ("bitnet-master", "weight", first(0x7F80), "q_proj.weight' holds weights that are not finite"),
+    ("bitnet-master", "weight", first(0x7F7F), "holds weights that are not finite, or too large"),
     ("bitnet-master", "weight", first(0x7FC0), "q_proj.weight' holds weights that are not finite"),
     ("mlx", "biases", None, "q_proj.biases' is missing"),
     ("mlx", "scales", None, "q_proj.biases' has no place in this family"),

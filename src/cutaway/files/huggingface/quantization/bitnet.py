@@ -29,6 +29,7 @@ from cutaway.files.weights.cursor import quote
 
 _FORMATS = ("TQ2_0", "Q2_0")
 _LEAST = np.float32(1e-5)  # of a mean magnitude
+_TOO_LARGE = np.float32(65408)  # the nearest BF16 is beyond any half
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,10 @@ def _round_master(parts: MatrixParts) -> Grouped:
     def read() -> tuple[Bytes, NDArray[np.float32], None]:
         weights = parts.array(".weight")
         magnitude = _mean_magnitude(weights)
-        if not np.isfinite(magnitude):
+        if not magnitude < _TOO_LARGE:
             raise FormatError(
-                f"the tensor {quote(parts.base + '.weight')} holds weights that are not finite; "
-                "download the model again"
+                f"the tensor {quote(parts.base + '.weight')} holds weights that are not finite, or "
+                "too large; download the model again"
             )
         scale = np.reciprocal(np.maximum(magnitude, _LEAST))
         codes = np.clip(np.rint(weights * scale), -1, 1) + 1
