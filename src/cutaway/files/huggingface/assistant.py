@@ -4,19 +4,16 @@ Knows how transformers names their tensors and settings. The result has GGUF's k
 behind "assistant.", and GGUF's names of tensors behind the same.
 """
 
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG, complete
+from cutaway.files.huggingface.draft_folder import DraftFolder
 from cutaway.files.huggingface.families.gemma import ROWS, gemma4
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import rope_metadata
-from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
+from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 _KINDS = ("gemma4_assistant", "gemma4_unified_assistant")
@@ -30,33 +27,18 @@ _UNREAD = re.compile(r"(masked_embedding\..+|lm_head\.weight|.+\.self_attn\.[kv]
 _NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+?)(\.weight|\.bias)?")
 
 
-class AssistantFolder(SourcedFile):
-    """config.json and safetensors, as one file with tensors such as assistant.token_embd.weight.
+class AssistantFolder(DraftFolder):
+    """The folder of an assistant, with tensors such as assistant.token_embd.weight."""
 
-    Raises InputError if a file cannot be opened, and FormatError, naming the file and the field, if
-    something is missing, damaged or not supported.
-    """
+    key_prefix = tensor_prefix = "assistant."
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        path = Path(path)
-        config = JsonObject.read(path / CONFIG)
+    def _check_config(self, config: JsonObject) -> None:
         if config.text("model_type") not in _KINDS:
             raise FormatError(f"{CONFIG} has no model_type of an assistant ({' or '.join(_KINDS)})")
-        super().__init__(path, shard_paths(path))
-        assert self._shards is not None
-        sources = dict(_sources(self._shards))
-        metadata, tensors = _metadata(complete(config.part("text_config")))
-        for name, values in tensors.items():
-            at = f"assistant.{name}"
-            sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
-        self.tensors = MappingProxyType(sources)
-        self.metadata = MappingProxyType({f"assistant.{key}": v for key, v in metadata.items()})
 
-
-def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
-    for name in shards:
+    def _rename(self, name: str, _shards: Shards) -> str | None:
         if _UNREAD.fullmatch(name):
-            continue
+            return None
         match = _NAME.fullmatch(name)
         assert match is not None
         new = (_OUTSIDE if match[1] is None else _FAMILY.layer).get(match[2])
@@ -64,10 +46,12 @@ def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
         if not new and not whole:
             raise FormatError(f"the tensor {quote(name)} has no place in an assistant of Gemma 4")
         at = whole or f"{new}{match[3] or ''}"
-        at = f"assistant.{at}" if match[1] is None else f"assistant.blk.{match[1]}.{at}"
-        info = shards.info(name)
-        format = "F32" if len(info.shape) == 1 else info.format
-        yield at, TensorSource(at, format, info.shape, (name,))
+        return at if match[1] is None else f"blk.{match[1]}.{at}"
+
+    def _read_config(
+        self, config: JsonObject, _shards: Shards
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        return _metadata(complete(config.part("text_config")))
 
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:

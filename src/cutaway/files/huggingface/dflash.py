@@ -5,19 +5,17 @@ speculators, and transformers (Muse Glimmer's). The result has GGUF's keys of ``
 names of tensors behind "dflash.".
 """
 
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Container
 from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.draft_folder import DraftFolder
 from cutaway.files.huggingface.draft_vocabulary import MAPS, read_target_ids
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
-from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
+from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 _LAYER = {
@@ -46,37 +44,23 @@ _SIZES = {
 }  # fmt: skip
 
 
-class BlockDrafterFolder(SourcedFile):
-    """config.json and safetensors files, as one file whose tensors are dflash.fc.weight, ….
+class BlockDrafterFolder(DraftFolder):
+    """The folder of a drafter, with tensors such as dflash.fc.weight."""
 
-    Raises InputError if a file cannot be opened, and FormatError, naming the file and the field, if
-    something is missing, damaged or not supported.
-    """
+    key_prefix = tensor_prefix = "dflash."
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        path = Path(path)
-        config = JsonObject.read(path / CONFIG)
+    def _check_config(self, config: JsonObject) -> None:
         if not config:
             raise FormatError(f"there is no {CONFIG}, so this is no folder of a block drafter")
-        super().__init__(path, shard_paths(path))
-        assert self._shards is not None
-        sources = dict(_sources(self._shards))
-        if "dflash.fc.weight" not in sources or "dflash.enc.output_norm.weight" not in sources:
+
+    def _check_tensors(self, names: Container[str]) -> None:
+        if "dflash.fc.weight" not in names or "dflash.enc.output_norm.weight" not in names:
             raise FormatError("it lacks fc or hidden_norm, so this is no DFlash or DSpark drafter")
-        metadata, tensors = _metadata(config)
-        metadata["target_ids"] = read_target_ids(self._shards)
-        for name, values in tensors.items():
-            at = f"dflash.{name}"
-            sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
-        self.tensors = MappingProxyType(sources)
-        self.metadata = MappingProxyType({f"dflash.{key}": v for key, v in metadata.items()})
 
-
-def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
-    unread = [_UNREAD] if any(name in shards for name in MAPS) else [_UNREAD, _HEAD]
-    for name in shards:
+    def _rename(self, name: str, shards: Shards) -> str | None:
+        unread = [_UNREAD] if any(name in shards for name in MAPS) else [_UNREAD, _HEAD]
         if name in MAPS or any(pattern.fullmatch(name) for pattern in unread):
-            continue
+            return None
         match = _NAME.fullmatch(name)
         new = match and (_OUTSIDE if match[1] is None else _LAYER).get(match[2])
         if not match or not new:
@@ -84,10 +68,13 @@ def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
                 f"the tensor {quote(name)} has no place in a DFlash or DSpark drafter of Qwen 3's "
                 "layers; this variant, such as DFlash 2, is not supported"
             )
-        info = shards.info(name)
-        at = f"dflash.{new if match[1] is None else f'blk.{match[1]}.{new}'}.{match[3]}"
-        format = "F32" if len(info.shape) == 1 else info.format
-        yield at, TensorSource(at, format, info.shape, (name,))
+        return f"{new if match[1] is None else f'blk.{match[1]}.{new}'}.{match[3]}"
+
+    def _read_config(
+        self, config: JsonObject, shards: Shards
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        metadata, tensors = _metadata(config)
+        return metadata | {"target_ids": read_target_ids(shards)}, tensors
 
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:

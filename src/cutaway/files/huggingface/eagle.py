@@ -5,19 +5,17 @@ AngelSlim (midlayer), and publishers who write the layer as vLLM reads it (layer
 keys begin with eagle3, and the tensors' names with eagle.
 """
 
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from types import MappingProxyType
+from collections.abc import Container
 from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.draft_folder import DraftFolder
 from cutaway.files.huggingface.draft_vocabulary import MAPS, read_target_ids
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
-from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
+from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 _LAYER = {
@@ -35,39 +33,25 @@ _HEAD_KEYS = {
 }  # fmt: skip
 
 
-class EagleFolder(SourcedFile):
-    """config.json and safetensors files, as one file whose tensors are eagle.fc.weight, ….
+class EagleFolder(DraftFolder):
+    """The folder of a head, with tensors such as eagle.fc.weight."""
 
-    Raises InputError if a file cannot be opened, and FormatError, naming the file and the field, if
-    something is missing, damaged or not supported.
-    """
+    key_prefix, tensor_prefix = "eagle3.", "eagle."
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        path = Path(path)
-        config = JsonObject.read(path / CONFIG)
+    def _check_config(self, config: JsonObject) -> None:
         if not config:
             raise FormatError(f"there is no {CONFIG}, so this is no folder of a draft head")
-        super().__init__(path, shard_paths(path))
-        assert self._shards is not None
-        sources = dict(_sources(self._shards))
-        if "eagle.fc.weight" not in sources or "eagle.hidden_norm.weight" not in sources:
+
+    def _check_tensors(self, names: Container[str]) -> None:
+        if "eagle.fc.weight" not in names or "eagle.hidden_norm.weight" not in names:
             raise FormatError(
                 "it lacks fc or hidden_norm, so this is no EAGLE-3 head "
                 "(EAGLE 1 and 2 are not supported)"
             )
-        metadata, tensors = _metadata(config)
-        for name, values in tensors.items():
-            at = f"eagle.{name}"
-            sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
-        metadata["target_ids"] = read_target_ids(self._shards)
-        self.tensors = MappingProxyType(sources)
-        self.metadata = MappingProxyType({f"eagle3.{key}": v for key, v in metadata.items()})
 
-
-def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
-    for name in shards:
+    def _rename(self, name: str, _shards: Shards) -> str | None:
         if name in MAPS:
-            continue
+            return None
         match = _TENSOR_NAME.fullmatch(name)
         new = match and (_LAYER if match[1] else _OUTSIDE).get(match[2])
         if not match or not new:
@@ -75,9 +59,13 @@ def _sources(shards: Shards) -> Iterator[tuple[str, TensorSource]]:
                 f"the tensor {quote(name)} has no place in an EAGLE-3 head of one Llama layer; "
                 "this variant is not supported"
             )
-        info = shards.info(name)
-        at, format = f"eagle.{new}.{match[3]}", "F32" if len(info.shape) == 1 else info.format
-        yield at, TensorSource(at, format, info.shape, (name,))
+        return f"{new}.{match[3]}"
+
+    def _read_config(
+        self, config: JsonObject, shards: Shards
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        metadata, tensors = _metadata(config)
+        return metadata | {"target_ids": read_target_ids(shards)}, tensors
 
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
