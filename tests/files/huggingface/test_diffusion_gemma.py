@@ -11,7 +11,9 @@ pytest.importorskip(
 import torch
 
 from cutaway import LLM, InputError
+from cutaway.base.resources import Memory
 from cutaway.compute.backends import KV_BLOCK, Batch
+from cutaway.compute.loading import weights
 from cutaway.compute.loading.info import ModelInfo
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import open_model
@@ -203,6 +205,19 @@ def test_its_memory_has_the_embedding_twice(model):
     assert card.weight_bytes == tensors + embedding
     reference = LoadedModel.open(folder, Setup(backend="reference"), weights=False)
     assert reference._weight_bytes == 4 * opened.parts.parameters + embedding
+
+
+def test_it_is_refused_where_only_the_weights_fit(model, monkeypatch):
+    folder, _ = model
+    card = ModelInfo.read(folder)
+    free = card.weight_bytes - card.canvas_bytes
+    for bytes_free, fits in ((card.weight_bytes, True), (free, False)):
+        monkeypatch.setattr(weights, "free_memory", lambda n=bytes_free, **_: Memory(n, "this"))
+        if fits:
+            LLM(folder, progress=False).close()
+        else:
+            with pytest.raises(InputError, match="of memory for its weights, and only"):
+                LLM(folder, progress=False)
 
 
 @pytest.mark.parametrize("setting", ["lora", "adapters"])

@@ -71,6 +71,7 @@ class LoadedModel:
         self._weights = weights
         self._backend: Backend | None = None
         self._canvas: CanvasBackends | None = None
+        self._canvas_bytes = 0  # that it takes beside the weights
         self._adapters = LoadedAdapters()
         self.elsewhere = Computer(setup.backend or backends.default(), "elsewhere", 0)
         with self.open_file() as file:
@@ -106,11 +107,12 @@ class LoadedModel:
         def load(config: ModelConfig, graph: Graph) -> None:
             self.context, kv_tokens = self._setup.tokens(config.context_length)
             self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
-            self._weight_bytes = backends.weight_bytes(graph, file.tensors, self._setup.backend)
             if config.attention == "canvas":
                 from cutaway.compute.loading.canvas import canvas_bytes
 
-                self._weight_bytes += canvas_bytes(config, file, self._setup.backend)
+                self._canvas_bytes = canvas_bytes(config, file, self._setup.backend)
+            in_file = backends.weight_bytes(graph, file.tensors, self._setup.backend)
+            self._weight_bytes = in_file + self._canvas_bytes
             self._adapters.read(self._setup, self.path, graph, config)
             if adapter := self._adapters.common:
                 self.name += f"+{adapter.name}"
@@ -156,7 +158,8 @@ class LoadedModel:
     ) -> None:  # fmt: skip
         backend = load_weights(
             graph, file, self._setup, self.name, context=self.context, kv_tokens=self.kv_tokens,
-            writes=config.is_causal, tells=self._progress, show=show, on_progress=on_progress,
+            beside=self._canvas_bytes, writes=config.is_causal, tells=self._progress,
+            show=show, on_progress=on_progress,
         )  # fmt: skip
         self._canvas = self._canvas_backends(config, backend, file)
         self._backend = self._adapters.put_on(backend)

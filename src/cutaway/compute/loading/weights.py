@@ -30,6 +30,7 @@ def load_weights(
     *,
     context: int,
     kv_tokens: int,
+    beside: int,
     writes: bool,
     tells: bool,
     show: bool,
@@ -38,6 +39,7 @@ def load_weights(
     """Return a backend with the weights. InputError if they do not fit into memory.
 
     name: the model's name, for errors and progress
+    beside: bytes that are loaded after the weights, and must fit, too
     writes: whether the model writes one token after the other
     tells: whether to report on the terminal which weights are kept on a disk
     show: whether to show a progress bar on the terminal
@@ -48,7 +50,7 @@ def load_weights(
     offload = _offload(graph, setup, name, kv_tokens, tells=tells)
     memory = free_memory(swap=False) if show and writes else None
     if offload is None and setup.backend != "gpu":  # the gpu backend checks its memory itself
-        _check_fits(name, size)
+        _check_fits(name, size + beside)
     with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
 
         def report(done: int) -> None:
