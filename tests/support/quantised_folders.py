@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 
 from support import tiny_tokenizers
-from support.quantised.affine import mlx, torchao_bytes, torchao_int4
+from support.quantised.affine import (
+    mlx,
+    torchao_bytes,
+    torchao_int4,
+    torchao_tiles,
+    torchao_words,
+)
 from support.quantised.floats import fp8, mlx_floats, mxfp4, nf4, nvfp4, torchao_float8
 from support.quantised.integers import (
     auto_round,
@@ -174,6 +180,9 @@ METHODS: Mapping[str, Method] = {
     "torchao-int4": torchao_int4(),
     "torchao-int4-g32": torchao_int4(32),
     "torchao-int4-g64": torchao_int4(64),
+    "torchao-tiles": torchao_tiles(),
+    "torchao-tiles-g256": torchao_tiles(256),
+    "torchao-words": torchao_words(),
     "torchao-float8": torchao_float8(),
     "torchao-float8-block": torchao_float8((64, 128)),
 }

@@ -1,5 +1,7 @@
 """What the libraries write is read, and is the matrix that they read themselves."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from cutaway.files.huggingface.quantization import METHODS
 from cutaway.files.huggingface.quantization.mlx import Mlx
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS, dequantize
+from support.quantised.affine import torchao_int4, torchao_tiles, torchao_words
+from support.quantised.method import Typed
 
 NEEDED = "needs what wrote it: pip install '.[test-transformers]'"
 torch = pytest.importorskip("torch", reason=NEEDED)
@@ -121,6 +125,28 @@ def test_torchao(tmp_path, weight, name):
     theirs = linear.weight.dequantize().float().numpy()
     assert np.allclose(ours, theirs, rtol=2**-8, atol=0)  # theirs is rounded to BF16
     assert np.abs(ours - weight.numpy()).max() < 0.05
+
+
+@pytest.mark.parametrize("draw", [torchao_int4, torchao_tiles, torchao_words])
+def test_torchao_s_classes_for_gpus(tmp_path, draw):
+    """A GPU packs their codes: these are drawn, and the library names and describes the parts."""
+    ao = pytest.importorskip("torchao.quantization", reason=NEEDED)
+    from torchao.prototype.safetensors import safetensors_support
+
+    drawn = draw(64).draw(np.random.default_rng(0), (ROWS, COLS), {})
+    parts = {name.removeprefix("._weight_"): as_torch(part) for name, part in drawn.parts.items()}
+    kind = getattr(ao, json.loads(drawn.metadata)["_type"])
+    theirs = kind(**parts, block_size=[1, 64], shape=torch.Size((ROWS, COLS)))
+    parts, metadata = safetensors_support.flatten_tensor_state_dict({"a.weight": theirs})
+    parts = {name.removeprefix("a."): part for name, part in parts.items()}
+    ours = read(tmp_path, parts, {"quant_method": "torchao"}, metadata)
+    assert np.array_equal(ours, drawn.matrix)
+
+
+def as_torch(part):
+    if isinstance(part, Typed):
+        return torch.from_numpy(part.data.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.ascontiguousarray(part))
 
 
 def scheme(**weights):

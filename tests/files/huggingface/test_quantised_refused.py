@@ -224,6 +224,10 @@ TENSORS = [
     ("mlx-mxfp4", "scales", first(255), "q_proj.scales' holds scales that are not finite"),
     ("mlx-mxfp8", "weight", first(127), "q_proj.weight' holds weights that are not finite"),
     ("mlx-nvfp4", "scales", first(128), "q_proj.scales' holds scales that are not finite, or bel"),
+    ("torchao-tiles", "_weight_qdata", cut, "qdata' has the shape .*, which is no tiles of 32 x 4"),
+    ("torchao-tiles", "_weight_scale_and_zero", None, "_weight_scale_and_zero' is missing"),
+    ("torchao-tiles", "_weight_scale_and_zero", cut, "_scale_and_zero' has the shape .16, 256, 1."),
+    ("torchao-words", "_weight_zero_point", as_float, "point' is stored as F32; it must be I8"),
     ("torchao-float8", "_weight_qdata", first(127), "qdata' holds weights that are not finite"),
     ("torchao-float8", "_weight_scale", cut, "_weight_scale' has the shape .256, 0.: it holds"),
     ("mlx-g32-half", "scales", lambda s: s * np.inf, "has scales or biases beyond 65,504"),
@@ -248,13 +252,20 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ('{"_type": "Int4TilePackedTo4dTensor"}', "_type is 'Int4Tile.*Float8Tensor are: save it"),
+        ('{"_type": "NVFP4Tensor"}', "_type is 'NVFP4Tensor'.*, Float8Tensor are: save it as one"),
         ("[", "does not say how '.*q_proj.weight' is quantised"),
     ],
 )
 def test_other_classes_of_torchao_are_refused_by_name(changed, text, match):
     with pytest.raises(FormatError, match=match):
         HuggingFaceFolder(changed("torchao-int8", texts={f"{FIRST}.weight": text}))
+
+
+@pytest.mark.parametrize("shape", ["256", "[256]", "[256, 2048]", "[0, 256]", '[256, "a"]'])
+def test_tiles_of_torchao_that_hold_no_such_matrix(changed, shape):
+    text = f'{{"_type": "Int4TilePackedTo4dTensor", "_data": {{"shape": {shape}}}}}'
+    with pytest.raises(FormatError, match=r"q_proj.weight': _data: shape is .*; it must be "):
+        HuggingFaceFolder(changed("torchao-tiles", texts={f"{FIRST}.weight": text}))
 
 
 def test_settings_of_modelopt_may_be_in_a_file_of_their_own(folders, tmp_path):

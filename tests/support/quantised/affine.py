@@ -79,6 +79,63 @@ def torchao_bytes(bits: int = 8, group: int | None = None, *, zeros: bool = Fals
     return Method({"quant_method": "torchao"}, draw, format)
 
 
+def torchao_tiles(group: int = 64) -> Method:
+    """torchao's Int4TilePackedTo4dTensor: what each thread of a tile of a GPU reads, in a word."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        high, wide = -(-rows // 8) * 8, -(-cols // 1024) * 1024
+        codes = np.zeros((high, wide), np.int64)
+        codes[:rows, :cols] = drawn_codes(rng, shape, 4)
+        steps = drawn_scales(rng, (wide // group, high), cols, 4)
+        both, numbers = bf16(np.stack([steps, steps * rng.uniform(-1, 1)], axis=-1))
+        of = np.arange(cols) // group
+        scales, zeros = numbers[of, :rows, 0].T, numbers[of, :rows, 1].T
+        matrix = scales * (codes[:rows, :cols] - 8).astype(np.float32) + zeros
+        words = np.zeros((high // 8, wide // 128, 32, 4), np.int64)
+        for thread in range(32):
+            for word in range(4):
+                for i in range(4):  # the i-th pair of neighbours that the thread reads
+                    first = 32 * word + 16 * (i // 2) + 8 * (i % 2) + 2 * (thread % 4)
+                    of_thread = codes[thread // 4 :: 8]
+                    even, odd = of_thread[:, first::128], of_thread[:, first + 1 :: 128]
+                    words[:, :, thread, word] |= even << 4 * i | odd << 4 * (i + 4)
+        data = {"block_size": [1, group], "shape": [rows, cols]}
+        parts: dict[str, Array | Typed] = {
+            "._weight_qdata": words.astype(np.uint32).view(np.int32),
+            "._weight_scale_and_zero": both,
+        }
+        settings = {"_type": "Int4TilePackedTo4dTensor", "_data": data}
+        return Quantised(parts, matrix, json.dumps(settings))
+
+    return Method({"quant_method": "torchao"}, draw, f"AFFINE4_G{min(group, 128)}")
+
+
+def torchao_words(group: int = 64) -> Method:
+    """torchao's Int4PlainInt32Tensor: eight codes in a word, scales and zeros along the outputs."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4)
+        scale, scales = bf16(drawn_scales(rng, (cols // group, rows), cols, 4))
+        zeros = rng.integers(0, 16, (cols // group, rows))
+        of = np.arange(cols) // group
+        matrix = scales[of].T * (codes - zeros[of].T).astype(np.float32)
+        parts: dict[str, Array | Typed] = {
+            "._weight_qdata": packed_words(codes, 4),
+            "._weight_scale": scale,
+            "._weight_zero_point": zeros.astype(np.int8),
+        }
+        settings = {"_type": "Int4PlainInt32Tensor", "_data": {"block_size": [1, group]}}
+        return Quantised(parts, matrix, json.dumps(settings))
+
+    return Method({"quant_method": "torchao"}, draw, f"INT4_G{group}")
+
+
 def torchao_int4(group: int = 128) -> Method:
     """torchao's Int4Tensor: signed codes in pairs, scales and sums along the outputs."""
 

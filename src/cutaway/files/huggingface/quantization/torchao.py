@@ -4,7 +4,10 @@ A matrix `X.weight` becomes `X._weight_qdata`, `X._weight_scale` and `X._weight_
 safetensors file's own metadata has the class that they were. Int8Tensor and
 IntxUnpackedToInt8Tensor have a byte for each code, (out, in), and scale · (code - zero_point).
 Int4Tensor has two codes in a byte, the first in the low half, scales and zero points (groups, out),
-and scale · code + zero_point, with codes from -8 to 7. Float8Tensor has floats (e4m3), and a scale
+and scale · code + zero_point, with codes from -8 to 7. Int4TilePackedTo4dTensor has the same sums,
+and codes in the order of an NVIDIA GPU's matrix units (`_convert_weight_to_int4pack` of PyTorch),
+padded to 8 outputs and 1,024 inputs. Int4PlainInt32Tensor has eight codes in a word, as Intel's
+GPUs read them, and scale · (code - zero_point). Float8Tensor has floats (e4m3), and a scale
 for a matrix, for each output, or for each block.
 """
 
@@ -22,7 +25,9 @@ from cutaway.files.huggingface.quantization.grouped import (
     Bytes,
     Grouped,
     MatrixParts,
+    as_bytes,
     bases,
+    fields,
     format_of,
     group_of,
     pack_pairs,
@@ -31,8 +36,13 @@ from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 _CODES, _SCALE, _ZERO = "._weight_qdata", "._weight_scale", "._weight_zero_point"
+_SCALE_AND_ZERO = "._weight_scale_and_zero"
 _FACTORS = "._weight_act_pre_scale"
-_READ = ("Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor", "Float8Tensor")
+_READ = (
+    "Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor", "Int4TilePackedTo4dTensor",
+    "Int4PlainInt32Tensor", "Float8Tensor",
+)  # fmt: skip
+_TILE = (8, 128)  # outputs and inputs
 
 
 class TorchAo:
@@ -57,6 +67,10 @@ class TorchAo:
                 )
             if kind == "Int4Tensor":
                 yield _pairs(parts)
+            elif kind == "Int4TilePackedTo4dTensor":
+                yield _tiles(parts, settings)
+            elif kind == "Int4PlainInt32Tensor":
+                yield _words(parts)
             elif kind == "Float8Tensor":
                 yield fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
             else:
@@ -144,3 +158,60 @@ def _pairs(parts: MatrixParts) -> Grouped:
 
     format = format_of("AFFINE4", parts.base + _CODES, cols, group)
     return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
+
+
+def _words(parts: MatrixParts) -> Grouped:
+    rows, words = parts.sides(_CODES, "I32")
+    cols = 8 * words
+    groups, _ = parts.sides(_SCALE, *FLOATS)
+    parts.expect(_SCALE, (groups, rows), *FLOATS)
+    parts.expect(_ZERO, (groups, rows), "I8")  # those for Huawei's NPUs are floats
+    group = group_of(parts.base + _SCALE, cols, groups)
+
+    def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.int8]]:
+        return as_bytes(parts.array(_CODES)), parts.array(_SCALE).T, parts.array(_ZERO).T
+
+    format = format_of("INT4", parts.base + _CODES, cols, group)
+    return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
+
+
+def _tiles(parts: MatrixParts, settings: JsonObject) -> Grouped:
+    high, wide = _tile_counts(parts)
+    rows, cols = _sides(settings, (high * _TILE[0], wide * _TILE[1]))
+    groups = (parts.shape(_SCALE_AND_ZERO, *FLOATS) or (0,))[0]
+    parts.expect(_SCALE_AND_ZERO, (groups, high * _TILE[0], 2), *FLOATS)
+    group = group_of(parts.base + _SCALE_AND_ZERO, wide * _TILE[1], groups)
+    format = format_of("AFFINE4", parts.base + _CODES, cols, group)
+
+    def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.float32]]:
+        codes = fields(as_bytes(parts.array(_CODES).reshape(high, -1)), 4)
+        # Tiles: down, along; threads: down, along; words; of a word: odd or even, halves, quarters.
+        codes = codes.reshape(high, wide, 8, 4, 4, 2, 2, 2).transpose(0, 2, 1, 4, 6, 7, 3, 5)
+        numbers = parts.array(_SCALE_AND_ZERO)[: -(-cols // group), :rows]
+        placed = codes.reshape(high * _TILE[0], -1)[:rows, :cols]
+        return pack_pairs(placed), numbers[..., 0].T, numbers[..., 1].T
+
+    return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
+
+
+def _tile_counts(parts: MatrixParts) -> tuple[int, int]:
+    """Return how many tiles there are along the outputs and along the inputs."""
+    shape = parts.shape(_CODES, "I32")
+    if len(shape) != 4 or shape[2:] != (32, 4):
+        raise FormatError(
+            f"the tensor {quote(parts.base + _CODES)} has the shape {shape}, which is no tiles of "
+            "32 x 4 words; download the model again"
+        )
+    return shape[0], shape[1]
+
+
+def _sides(settings: JsonObject, padded: tuple[int, int]) -> tuple[int, int]:
+    """Return the shape of a padded matrix, as the metadata has it."""
+    data = settings.part("_data")
+    shape = data.get("shape")
+    if not isinstance(shape, list) or len(shape) != 2 or any(type(n) is not int for n in shape):
+        data.fail("shape", "a list of two whole numbers")
+    rows, cols = shape
+    if not (0 < rows <= padded[0] and 0 < cols <= padded[1]):
+        data.fail("shape", f"from 1 x 1 to {padded[0]} x {padded[1]}, which are stored")
+    return rows, cols
