@@ -167,6 +167,9 @@ LAYERS = {
     "nemotron": PRE | NORM_BIASES | QKV | RELU2,
     "arcee": PRE | QKV | RELU2,
     "bitnet": PRE | QKV | GATED | {"attn_sub_norm.weight": (Q,), "ffn_sub_norm.weight": (FF,)},
+    "hrm-text": GATE_AND_UP | {
+        **{f"attn_{x}.weight": (Q, N) for x in ("q", "k", "v", "gate")},
+    },
     "apertus": PRE | QKV | HEAD_NORMS | RELU2,
     "jais2": PRE | NORM_BIASES | QKV | QKV_BIASES | PLAIN_MLP | {"attn_output.bias": (N,)},
     "stablelm": PRE | NORM_BIASES | QKV | QKV_BIASES | GATED,
@@ -261,6 +264,7 @@ OUTSIDE = {
         BERT_BODY,
     ),
     "eurobert": {"output.weight": (VOCAB, N)},
+    "hrm-text": {"output.weight": (VOCAB, N), "fast_init.weight": (1, N)},
 }  # fmt: skip
 OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
 
@@ -363,6 +367,10 @@ def make_recurrent(name, metadata, shapes):
         shapes |= {f"blk.2.{tensor}": shape for tensor, shape in layer.items()}
 
 
+NORMS_ALONE = ("nanochat", "olmo", "hrm-text")
+"""Architectures whose norms have no weights."""
+
+
 def file_of(name):
     """(metadata, the tensor table) of a model of two layers."""
     architecture = {"mixtral": "llama"}.get(name, name)
@@ -383,12 +391,15 @@ def file_of(name):
             "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
         }  # fmt: skip
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
+    if name == "hrm-text":
+        keys = {"attention.head_count_kv": 4, "slow_cycles": 2, "fast_cycles": 3}
+        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
     if name == "gemma3n":
         metadata["gemma3n.altup.num_inputs"] = 3
     if name == "deberta-v2":
         keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-    if POST_BERT.items() <= LAYERS[name].items() or name in ("nanochat", "olmo"):
+    if POST_BERT.items() <= LAYERS[name].items() or name in NORMS_ALONE:
         del shapes["output_norm.weight"]
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}

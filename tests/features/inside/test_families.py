@@ -9,6 +9,7 @@ from cutaway import LLM, CutawayError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine.interventions import add, patch, scale
 from cutaway.errors import InputError
+from cutaway.features.inside.inside_tables import describe_layer
 from cutaway.features.inside.logit_attribution import logit_attribution
 from cutaway.features.inside.look import inside
 from cutaway.trace import Trace
@@ -28,7 +29,9 @@ NORMED = ("bloom", "muse_glimmer", "nanochat", "gemma3n", "gemma3n-other")
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *NORMED)]
 OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
 """Those between whose heads and matrices there is one matrix more."""
-PLAIN = [name for name in ATTENDING if name not in OTHERWISE]
+LOOPED = [name for name in ATTENDING if FAMILIES[name].architecture == "hrm-text"]
+"""Those whose layers run several times; the last run's alone add to the last stream."""
+PLAIN = [name for name in ATTENDING if name not in (*OTHERWISE, *LOOPED)]
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 STEP = 5
 CPU = 5e-3  # keys and values are halves
@@ -142,6 +145,30 @@ def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way)
                 assert mine == pytest.approx(found.parts[f"L{layer}.attn"], abs=1e-3)
 
 
+@pytest.mark.parametrize("changes", [[], ["L1 x 0.5", "L3.attn x 0.25", "L5 x 2", "L14 x 0.5"]])
+def test_states_of_a_looped_model_are_parts_beside_its_last_run(folders, tmp_path, changes):
+    """Earlier runs write to streams of their own, also where an intervention changed these."""
+    path, _ = folders("hrm_text")
+    with LLM(path, backend="cpu") as llm:
+        look = inside(llm, recorded(llm, tmp_path / "run.jsonl", changes), STEP)
+        found = look.logit_attribution(9)
+        last = [f"L{i}.{kind}" for i in (14, 15) for kind in ("attn", "mlp")]
+        after = ["L14.intervention"] if changes else []
+        assert [*found.parts] == ["slow.1", "fast.6", *last, *after]
+        assert not found.heads[:14].any() and found.heads[14:].all()
+        assert not look.writes[:14].any() and (look.writes[14:] > 0).all()
+        table = describe_layer(look, found, 3, llm.tokenizer.token_name)
+        assert table[0].startswith("layer 1 in its run 2, L3: attention has no attribution, as")
+        assert describe_layer(look, found, 15, str)[0].startswith("layer 3 in its run 2, L15: attr")
+        with pytest.raises(InputError, match="the layers are 0 to 15"):
+            llm.generate(IDS, interventions=["L16 x 0"], max_tokens=1)
+        for layer, weight in look._decomposition.weights.items():
+            wrong = {**look._decomposition.weights, layer: weight * 1.01}
+            if layer >= 14:
+                with pytest.raises(CutawayError, match="the positions of"):
+                    logit_attribution(replace(look._decomposition, weights=wrong), (4, 9))
+
+
 @pytest.mark.each_choice
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize("name", [name for name in RECURRENT if "kimi" not in name])  # latents
@@ -188,9 +215,9 @@ def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
 @pytest.mark.parametrize(("name", "way"), dealt(ATTENDING, ["cpu", "rounded"]))
 def test_the_lens_ends_in_the_row_and_its_draw(folders, name, way):
     path, _ = folders(name)
-    llm, look = looked_into(path, name, way)
+    _, look = looked_into(path, name, way)
     lens = look.lens(top=3)
-    assert len(lens.rank) == llm.config.layers + 1
+    assert len(lens.rank) == look.layers + 1
     seen = look.step.observed
     assert lens.rank[-1] == seen.rank
     assert lens.drawn[-1] == look.step.sampled_id

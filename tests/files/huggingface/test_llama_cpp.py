@@ -32,7 +32,7 @@ OTHERWISE = (
     "cwm", "granite_swa", "granitemoe_swa", "hyperclovax", "hyperclovax-plain", "nanochat",
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
     "laguna", "laguna-element",
-    "olmo_hybrid", "olmo_hybrid-rotated",
+    "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
 )  # fmt: skip
 
 

@@ -79,6 +79,15 @@ DENSE: Mapping[str, Row] = {
         laurel_rank=8, altup_num_inputs=4, altup_active_idx=2,
         vocab_size_per_layer_input=VOCAB - 64,
     ),
+    "hrm_text": decoder(  # two stacks of two layers, 2 · (3 + 1) runs
+        "HrmTextConfig", "hrm-text", **FOUR_HEADS, num_hidden_layers=2, head_dim=32, L_cycles=3,
+        embedding_scale=7.0,
+    ),
+    "hrm_text-other": decoder(  # one slow run for each fast one; a scale that follows from another
+        "HrmTextConfig", "hrm-text", **FOUR_HEADS, num_hidden_layers=1, head_dim=16,
+        H_cycles=3, L_cycles=1, initializer_range=0.25, tie_word_embeddings=True,
+        **theta(700.0),
+    ),
     "phi3": decoder("Phi3Config", "phi3", **FOUR_HEADS, sliding_window=None, pad_token_id=0),
     "phi3-window": decoder(
         "Phi3Config", "phi3", **FOUR_HEADS, sliding_window=WINDOW, pad_token_id=0,

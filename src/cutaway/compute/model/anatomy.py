@@ -16,7 +16,7 @@ from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Add, Scale, ScaleBy
-from cutaway.compute.model.ops.rows import EmbedPositions, EmbedTokens, LogitRows
+from cutaway.compute.model.ops.rows import EmbedPositions, EmbedTokens, EmbedTypes, LogitRows
 from cutaway.compute.model.ops.states import HeadStates
 from cutaway.errors import InputError
 
@@ -26,7 +26,8 @@ class StreamPart:
     """One term of the residual stream: ``factor`` times an op's result.
 
     name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is
-           the MLP of all rows in addition to the experts of "L3.mlp"
+           the MLP of all rows in addition to the experts of "L3.mlp"; "slow.1" is a state of a
+           looped model
     layer  None for terms before the first layer
     path   the ops from ``op`` back to the ``TokenMixer`` (attention, or an op with a state) from
            which the term comes, both included; empty if there is anything between but one matrix,
@@ -124,8 +125,16 @@ class Anatomy:
 
     @cached_property
     def parts(self) -> tuple[StreamPart, ...]:
-        """The terms whose sum is the stream, in the order of the graph."""
-        parts, open_ = [], [(self.logit_rows.inputs[0], 1.0)]
+        """The terms whose sum is the stream that the head reads, in the order of the graph."""
+        return self._parts_of(self._ends[0])
+
+    def _parts_of(self, end: str) -> tuple[StreamPart, ...]:
+        parts = (self._part(op, factor) for op, factor in self._terms(end))
+        return tuple(sorted(parts, key=lambda part: self._place[part.op.out.name]))
+
+    def _terms(self, end: str) -> list[tuple[Op, float]]:
+        """Return the ops whose results a stream is the sum of, each with its factor."""
+        terms, open_ = [], [(end, 1.0)]
         while open_:
             name, factor = open_.pop()
             op = self.maker[name]
@@ -134,13 +143,35 @@ class Anatomy:
             elif isinstance(op, Scale):
                 open_.append((op.inputs[0], factor * op.number))
             else:
-                parts.append(self._part(op, factor))
-        return tuple(sorted(parts, key=lambda part: self._place[part.op.out.name]))
+                terms.append((op, factor))
+        return terms
+
+    @cached_property
+    def _ends(self) -> list[str]:
+        """The stream that the head reads; in a looped model, those at the end of earlier runs, too.
+
+        There each run of a stack has a stream, and its normed end is a term of later ones.
+        """
+        ends = [self.logit_rows.inputs[0]]
+        for end in ends:
+            states = (op.inputs[0] for op, _ in self._terms(end) if self._is_state(op))
+            ends += [state for state in states if state not in ends]
+        return ends
+
+    def _is_state(self, op: Op) -> bool:
+        """Whether an op norms the stream at the end of a run."""
+        is_norm = isinstance(op, NormOp) and _layer_number(op.out.name) is None
+        return is_norm and isinstance(self._base(op.inputs[0]), Add)
+
+    @cached_property
+    def first_added(self) -> int:
+        """The depth of the first layer that adds to the last stream; above 0 in looped models."""
+        return min((part.layer for part in self.parts if part.layer is not None), default=0)
 
     def check_paths(self) -> None:
         """Raise InputError if more than matrix, norms and gates leads from attention to stream."""
         reached = [part for part in self.parts if isinstance(part.mixer, Attend)]
-        if len(reached) < len(self.attends):
+        if len(reached) < sum(op.layer >= self.first_added for op in self.attends):
             raise InputError(
                 "what a head adds is told of models whose attention has one matrix behind it; "
                 "this one's reads latents: its weights and the lens can be shown"
@@ -151,7 +182,7 @@ class Anatomy:
         """Part -> the tensor that is added to the stream; the part's factor is included."""
         scaled = {op.inputs[0]: op.out.name for op in self.graph.ops if isinstance(op, Scale)}
         tensors = {}
-        for part in self.parts:
+        for part in (part for end in self._ends for part in self._parts_of(end)):
             name = part.op.out.name
             while name in scaled:
                 name = scaled[name]
@@ -169,19 +200,24 @@ class Anatomy:
 
     @cached_property
     def stream(self) -> tuple[str, ...]:
-        """The tensors that are the stream before the first layer and after each layer."""
+        """The tensors that are the stream before the first layer and after each layer, by depth."""
         after: dict[int, str] = {}
-        name = self.logit_rows.inputs[0]
+        begins = [self._note_layers(end, after) for end in self._ends]
+        first = min(begins, key=self._place.__getitem__)
+        return (first, *(after[layer] for layer in sorted(after)))
+
+    def _note_layers(self, name: str, after: dict[int, str]) -> str:
+        """Note the stream after each layer of a run; return the stream before the run."""
         while isinstance(op := self.maker[name], Add):
             stream, branch = op.inputs
             if isinstance(self._base(branch), Add):
                 stream, branch = branch, stream
             layer = self._part(self._base(branch), 1.0).layer
-            if layer is None:  # positions, added to the embedding
+            if layer is None:  # positions, added to the embedding, or a state
                 break
             after.setdefault(layer, name)
             name = stream
-        return (name, *(after[layer] for layer in sorted(after)))
+        return name
 
     @cached_property
     def runs(self) -> dict[int, LayerRun]:
@@ -209,6 +245,8 @@ class Anatomy:
         if isinstance(op, (EmbedTokens, EmbedPositions)):
             name = "embedding" if isinstance(op, EmbedTokens) else "positions"
             return StreamPart(name, None, op, factor, ())
+        if self._is_state(op) or isinstance(op, EmbedTypes):
+            return StreamPart(op.out.name, None, op, factor, ())
         path = self._path(op)
         if isinstance(op, ScaleBy):
             raise InputError(

@@ -167,7 +167,7 @@ class Architecture:
 # -- reading a file's metadata ---------------------------------------------------------------------
 
 
-_MOST_LAYERS = 10_000
+MOST_LAYERS = 10_000
 _TEMPERATURE = "attention.temperature_length"
 
 # Any other value of these keys would change the numbers in ways that no graph here computes; the
@@ -233,7 +233,7 @@ def config_from_gguf(
 
 def _layers(read: MetadataReader) -> tuple[int, int]:
     """Return how many layers run, and how many draft after them; files have the sum of both."""
-    layers = read.size("block_count", largest=_MOST_LAYERS)
+    layers = read.size("block_count", largest=MOST_LAYERS)
     unrun = read.size_or_zero("nextn_predict_layers")
     if unrun >= layers:
         raise FormatError(

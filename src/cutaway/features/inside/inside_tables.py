@@ -72,10 +72,9 @@ def describe_layer(look: Look, attribution: LogitAttribution, layer: int, name: 
         check_state_layer(look, layer)
         return describe_state_layer(look, attribution, layer, name)
     layer_heads = [head for head in heads(look, attribution) if head.layer == layer]
-    part = attribution.parts[f"L{layer}.attn"]
     return [
-        f"layer {layer}: attribution of attention {part:+.3f}, of which rounding to 8 bits is "
-        f"{attribution.rounded[layer]:+.4f}; it reads {_read(look, layer)}",
+        f"{look.layer_name(layer)}: {_attribution(look, attribution, layer)}; it reads "
+        f"{_read(look, layer)}",
         "",
         *_heads("head", layer_heads, look.token_ids, name, show_all=True),
         phrase("attribution is no effect"),
@@ -85,6 +84,13 @@ def describe_layer(look: Look, attribution: LogitAttribution, layer: int, name: 
             else []
         ),
     ]
+
+
+def _attribution(look: Look, attribution: LogitAttribution, layer: int) -> str:
+    if layer < look.first_added:
+        return "attention has no attribution, as this run reaches the logits through later runs"
+    part, rounded = attribution.parts[f"L{layer}.attn"], attribution.rounded[layer]
+    return f"attribution of attention {part:+.3f}, of which rounding to 8 bits is {rounded:+.4f}"
 
 
 def describe_head(
@@ -102,8 +108,8 @@ def describe_head(
     )  # fmt: skip
     ordered = sorted(enumerate(rows), key=lambda row: -row[1][1])[: 2 * _MAX_LINES]
     return [
-        f"L{layer}.H{head}: attribution {attribution.heads[layer, head]:+.3f}; it reads "
-        f"{_read(look, layer)}",
+        f"L{layer}.H{head}: attribution {attribution.heads[layer, head]:+.3f}; "
+        f"{look.layer_name(layer)} reads {_read(look, layer)}",
         "",
         *table([
             ("position", "token", "weight", "write", "attribution"),

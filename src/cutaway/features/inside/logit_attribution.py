@@ -110,18 +110,23 @@ class Decomposition:
         The factor includes that of later interventions.
         """
         factor: Floats | float = part.factor / self.anatomy.factor_within(part)
-        first = 0 if part.layer is None else part.layer + 1
+        first = self._first_stream if part.layer is None else part.layer + 1
         for name in self.anatomy.stream[first:]:
             if name in self.interventions:
                 factor = factor * self.interventions[name].factor
         return factor
 
     @property
+    def _first_stream(self) -> int:
+        """The index of the first stream in which parts are; earlier runs' come before it."""
+        return self.anatomy.first_added and self.anatomy.first_added + 1
+
+    @property
     def put_in(self) -> dict[str, Floats]:
         """The vectors that interventions added, by place, as they arrive in the last stream."""
         vectors: dict[str, Floats] = {}
         for i, name in enumerate(self.anatomy.stream):
-            if name in self.interventions:
+            if i >= self._first_stream and name in self.interventions:
                 change = self.interventions[name]
                 vectors = {place: change.factor * x for place, x in vectors.items()}
                 vectors[f"L{i - 1}.intervention"] = change.offset

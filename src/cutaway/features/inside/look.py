@@ -84,6 +84,19 @@ class Look:
         """How many layers the model has."""
         return len(self._anatomy.stream) - 1
 
+    def layer_name(self, depth: int) -> str:
+        """Return "layer 3", or in a model that runs layers again "layer 3 in its run 2, L19"."""
+        runs = self._anatomy.runs
+        if max((run for _, run in runs.values()), default=1) == 1:
+            return f"layer {depth}"
+        layer, run = runs[depth]
+        return f"layer {layer} in its run {run}, L{depth}"
+
+    @property
+    def first_added(self) -> int:
+        """The first layer that adds to the stream of which logits are made; see ``Anatomy``."""
+        return self._anatomy.first_added
+
     @property
     def attending(self) -> list[int]:
         """The layers that attend."""
@@ -184,7 +197,8 @@ class Look:
     def writes(self) -> Floats:
         """The norm of what each head wrote to the stream from each position.
 
-        (layers, heads, positions). A norm has no sign, and norms do not add up.
+        (layers, heads, positions). A norm has no sign, and norms do not add up. It is 0 in runs of
+        looped layers before the last, which write to streams of their own.
         Raises InputError as ``logit_attribution`` does.
         """
         self._anatomy.check_paths()
@@ -193,6 +207,7 @@ class Look:
         return sums.side_by_side({
             layer: write_lengths(weight, row.values[layer], sums.write_matrix(of_layer[layer]))
             for layer, weight in sums.weights.items()
+            if layer in of_layer
         })  # fmt: skip
 
     @property

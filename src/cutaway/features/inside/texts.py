@@ -75,7 +75,8 @@ def _read_request(llm: LLM, request: Request) -> TextAttention:
     names = {name for op in ops for name in (*op.inputs, op.out.name)}
     text = whole_text(llm, request, [*names], [op.layer for op in llm.graph.stores])
     heads = max((op.heads.queries for op in ops), default=0)
-    weights = np.zeros((llm.config.layers, heads, len(ids), len(ids)), np.float32)
+    layers = max((op.layer + 1 for op in ops), default=0)
+    weights = np.zeros((max(layers, llm.config.layers), heads, len(ids), len(ids)), np.float32)
     read = {**text.tensors, **_stored_inputs(text, llm.graph.stores)}
     for op, output, weight in attention_of(llm.graph, _weights(llm, ops), text.batch, read):
         out = text.tensors[op.out.name]

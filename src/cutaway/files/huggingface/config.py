@@ -31,7 +31,7 @@ class Config:
     metadata  the metadata by GGUF's keys
     tensors   tensors of GGUF that the folder's files lack: factors of rotary positions
     quantization  how matrices are quantised; None if they are not
-    layers    number of the model's own layers, without draft layers
+    layers    number of the model's own layers, in all stacks, without draft layers
     tied      whether the output matrix is the embedding
     is_body   whether the model was saved without a head, by one of transformers' ...Model classes
     draft_layers  number of layers that follow the model's own and draft for it: 1 or 0
@@ -50,7 +50,7 @@ class Config:
         self.kv_heads = self.heads
         if self.family.grouped and s.get("num_key_value_heads") is not None:
             self.kv_heads = s.size("num_key_value_heads", 1 << 16)
-        self.layers = layers = _layers(s)
+        self.layers = layers = _layers(s, stacks=len(self.family.stacks))
         ahead = s.get("num_nextn_predict_layers")
         more = s.size("num_nextn_predict_layers", 1 << 16) if ahead else 0
         drafts = "eh_proj" in self.family.layer and has_draft_head(tensors, layers)
@@ -165,11 +165,13 @@ class Config:
         return hidden // self.heads
 
 
-def _layers(config: JsonObject) -> int:
+def _layers(config: JsonObject, stacks: int) -> int:
     kinds = config.get("layers_block_type")
     if config.get("num_hidden_layers") is None and isinstance(kinds, list):
         return len(kinds)
-    return config.size("num_hidden_layers", 1 << 16)
+    if stacks and config.get("num_layers_per_stack") is not None:
+        return stacks * config.size("num_layers_per_stack", 1 << 16)
+    return (stacks or 1) * config.size("num_hidden_layers", 1 << 16)
 
 
 def _labels(config: JsonObject) -> list[str]:

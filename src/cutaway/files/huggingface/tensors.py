@@ -126,6 +126,7 @@ _WHOLE = {  # names that end in themselves
     "gate_up_proj": "weight", "down_proj": "weight",  # of all experts of a layer
     "gate_up_proj_bias": "bias", "down_proj_bias": "bias",
     "e_score_correction_bias": "bias", "expert_bias": "bias", "sinks": "weight",
+    "z_L_init": "weight",  # of HRM-Text
 }  # fmt: skip
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _PIECE = 1 << 24  # bytes compared at once
@@ -287,6 +288,7 @@ def _match_tensors(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[
     family, layers = config.family, config.layers
     for name in shards:
         plain = as_layer(name, layers) if config.draft_layers else name
+        plain = family.join_stacks(plain, layers)
         if family.architecture == "jina-bert-v3":
             plain = plain_name(name)
             if PARAMETRIZED in name:

@@ -84,7 +84,7 @@ class NormMethods(Wiring):
 
     def rms_norm(
         self, x: Tensor, weight: str, eps: float,
-        *, group: int | None = None, ending: str = "weight",
+        *, group: int | None = None, ending: str = "weight", name: str = "",
     ) -> Tensor:  # fmt: skip
         """x / sqrt(mean(x²) + eps) · w (Zhang & Sennrich 2019, arXiv 1910.07467): (M, n) -> (M, n).
 
@@ -92,9 +92,10 @@ class NormMethods(Wiring):
         group: how many numbers, such as a head's, are normed together. All groups have the same
                weights; or each group has a row of weights, if the file has a matrix
         ending: the ending of the weights' name; "": the name has no ending
+        name: the result's name; "": that of the weights, or of the op
         """
         weights = {"weight": f"{weight}.{ending}" if ending else weight} if weight else {}
-        return self._norm(RmsNorm, x, weight, weights, eps=eps, group=group)
+        return self._norm(RmsNorm, x, name or weight, weights, eps=eps, group=group)
 
     def layer_norm(
         self, x: Tensor, weight: str, eps: float, *, bias: bool = True, group: int | None = None

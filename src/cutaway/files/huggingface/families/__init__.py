@@ -19,6 +19,7 @@ from cutaway.files.huggingface.families import (
     gemma,
     gemma3n,
     gpt,
+    hrm,
     laguna,
     ling,
     llama,
@@ -31,7 +32,7 @@ from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
     llama, apertus, mixtures, laguna, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba, mamba1,
-    bert, deberta, diffusion,
+    bert, deberta, diffusion, hrm,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

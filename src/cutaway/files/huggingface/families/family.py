@@ -87,6 +87,8 @@ class Family:
                   named. This head replaces the one that predicts tokens; rank_activation: the
                   activation of the head that scores
     shared        whether all layers are one, named as layer 0
+    stacks        what precedes the names of the layers of each stack, if there are several, each of
+                  equally many layers; they are numbered one stack after the other
     """
 
     architecture: str
@@ -114,11 +116,24 @@ class Family:
     rank: Names = field(default_factory=lambda: SCORE)
     rank_activation: str = "tanh"
     shared: bool = False
+    stacks: tuple[str, ...] = ()
 
     @property
     def is_rank(self) -> bool:
         """Whether the family has a head that scores texts."""
         return RANK_HEAD in self.outside.values()
+
+    def join_stacks(self, name: str, layers: int) -> str:
+        """Return the name that a tensor of a stack would have if the model had one stack.
+
+        layers: of all stacks together. Other names are returned unchanged
+        """
+        for i, stack in enumerate(self.stacks):
+            before, _, after = name.partition(f"{stack}layers.")
+            number, dot, inside = after.partition(".")
+            if dot and number.isdecimal():
+                return f"{before}layers.{int(number) + i * layers // len(self.stacks)}.{inside}"
+        return name
 
     def ranking(self, tensors: Iterable[str]) -> "Family":
         """Return the family, with a head that scores texts if the folder has such a head."""
