@@ -90,7 +90,7 @@ def torchao_tiles(group: int = 64) -> Method:
         codes = np.zeros((high, wide), np.int64)
         codes[:rows, :cols] = drawn_codes(rng, shape, 4)
         steps = drawn_scales(rng, (wide // group, high), cols, 4)
-        both, numbers = bf16(np.stack([steps, steps * rng.uniform(-1, 1)], axis=-1))
+        stored, numbers = bf16(np.stack([steps, steps * rng.uniform(-1, 1)], axis=-1))
         of = np.arange(cols) // group
         scales, zeros = numbers[of, :rows, 0].T, numbers[of, :rows, 1].T
         matrix = scales * (codes[:rows, :cols] - 8).astype(np.float32) + zeros
@@ -105,7 +105,7 @@ def torchao_tiles(group: int = 64) -> Method:
         data = {"block_size": [1, group], "shape": [rows, cols]}
         parts: dict[str, Array | Typed] = {
             "._weight_qdata": words.astype(np.uint32).view(np.int32),
-            "._weight_scale_and_zero": both,
+            "._weight_scale_and_zero": stored,
         }
         settings = {"_type": "Int4TilePackedTo4dTensor", "_data": data}
         return Quantised(parts, matrix, json.dumps(settings))

@@ -188,8 +188,8 @@ def _tiles(parts: MatrixParts, settings: JsonObject) -> Grouped:
         # Tiles: down, along; threads: down, along; words; of a word: odd or even, halves, quarters.
         codes = codes.reshape(high, wide, 8, 4, 4, 2, 2, 2).transpose(0, 2, 1, 4, 6, 7, 3, 5)
         numbers = parts.array(_SCALE_AND_ZERO)[: -(-cols // group), :rows]
-        placed = codes.reshape(high * _TILE[0], -1)[:rows, :cols]
-        return pack_pairs(placed), numbers[..., 0].T, numbers[..., 1].T
+        matrix = codes.reshape(high * _TILE[0], -1)[:rows, :cols]
+        return pack_pairs(matrix), numbers[..., 0].T, numbers[..., 1].T
 
     return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
 
