@@ -29,8 +29,9 @@ from support.quantised.integers import (
     gptq,
     llm_int8,
     make_compressed,
+    modelopt_int4,
 )
-from support.quantised.method import Array, Method, Typed
+from support.quantised.method import Array, Method, Typed, smooth_inputs
 from support.quantised.tensors import read_tensors, write_tensors
 from support.quantised.ternary import bitnet
 
@@ -167,6 +168,9 @@ METHODS: Mapping[str, Method] = {
     "llm-int8": llm_int8(),
     "modelopt-nvfp4": nvfp4("modelopt"),
     "ct-nvfp4": nvfp4("compressed-tensors"),
+    "modelopt-int4": modelopt_int4(),
+    "modelopt-int4-awq": smooth_inputs(modelopt_int4(64), ".pre_quant_scale"),
+    "modelopt-nvfp4-awq": smooth_inputs(nvfp4("modelopt"), ".pre_quant_scale"),
     "mlx": mlx(),
     "mlx-g32-half": mlx(group=32, dtype="F16"),
     "mlx-g128": mlx(group=128),
@@ -183,6 +187,7 @@ METHODS: Mapping[str, Method] = {
     "torchao-tiles": torchao_tiles(),
     "torchao-tiles-g256": torchao_tiles(256),
     "torchao-words": torchao_words(),
+    "torchao-int4-awq": smooth_inputs(torchao_int4(), "._weight_act_pre_scale"),
     "torchao-float8": torchao_float8(),
     "torchao-float8-block": torchao_float8((64, 128)),
 }

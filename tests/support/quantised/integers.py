@@ -170,6 +170,24 @@ def make_compressed(
     return Method(config, draw, f"INT{bits}_G{128 if group is None else min(group, 128)}")
 
 
+def modelopt_int4(group: int = 128) -> Method:
+    """ModelOpt's AWQ of 4 bits: signed codes of two outputs in a byte, the first one's low."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4) - 8
+        scale, scales = bf16(drawn_scales(rng, (rows, cols // group), cols, 4))
+        matrix = scales[:, np.arange(cols) // group] * codes.astype(np.float32)
+        halves = codes.astype(np.int8).view(np.uint8) & 15
+        return Quantised(
+            {".weight": halves[::2] | halves[1::2] << 4, ".weight_scale": scale}, matrix
+        )
+
+    return Method({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}, draw, f"INT4_G{group}")
+
+
 def llm_int8() -> Method:
     """bitsandbytes' LLM.int8: a row's scale is SCB / 127."""
 

@@ -44,6 +44,19 @@ class Method(NamedTuple):
     key: str = "quantization_config"
 
 
+def smooth_inputs(method: Method, ending: str) -> Method:
+    """Return the method with a factor for each input in a tensor of its own, as AWQ has it."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], orders: dict[int, Array]
+    ) -> Quantised:
+        parts, matrix, metadata = method.draw(rng, shape, orders)
+        stored, factors = bf16(rng.uniform(0.5, 1.5, shape[1]))
+        return Quantised({**parts, ending: stored}, matrix * factors, metadata)
+
+    return method._replace(draw=draw, format="F32", floats=True)
+
+
 def drawn_codes(rng: np.random.Generator, shape: tuple[int, int], bits: int) -> Array:
     return rng.integers(0, 1 << bits, shape)
 

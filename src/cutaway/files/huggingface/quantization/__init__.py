@@ -152,7 +152,8 @@ class QuantisedShards(Shards):
     def read(self, name: str) -> NDArray[Any]:
         """See `Shards`."""
         if (matrix := self._matrices.get(name)) is not None:
-            return matrix.rows()
+            rows = matrix.rows()
+            return rows.view(np.float32) if matrix.format == "F32" else rows
         companion = self._companion(name)
         return super().read(name) if companion is None else companion.astype(np.float32)
 

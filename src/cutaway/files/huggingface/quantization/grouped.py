@@ -5,7 +5,7 @@ how a method packs its codes.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.shards import Shards
-from cutaway.files.weights import FORMATS
+from cutaway.files.weights import FORMATS, dequantize
 from cutaway.files.weights.cursor import quote
 
 Bytes = NDArray[np.uint8]
@@ -58,6 +58,38 @@ class Grouped:
         if zeros is not None:
             blocks["m" if self.format.startswith("AFFINE") else "z"] = zeros[:, of_block]
         return blocks.view(np.uint8).reshape(*above, -1)
+
+
+@dataclass(frozen=True)
+class _Smoothed(Grouped):
+    """Another matrix, whose columns are multiplied by what ``factors`` returns, in float32."""
+
+    plain: Grouped = field(kw_only=True)
+    factors: Callable[[], NDArray[np.float32]] = field(kw_only=True)
+
+    def rows(self) -> Bytes:
+        """See `Grouped`."""
+        plain = self.plain
+        numbers = dequantize(FORMATS[plain.format], plain.rows().reshape(-1)).reshape(plain.shape)
+        if plain.factor is not None:
+            numbers *= plain.factor
+        numbers *= self.factors()
+        as_stored: Bytes = numbers.view(np.uint8)
+        return as_stored
+
+
+def smooth(matrix: Grouped, parts: "MatrixParts", ending: str) -> Grouped:
+    """Return the matrix times the factors of its inputs, if it has a tensor with this ending.
+
+    AWQ and SmoothQuant multiply what a matrix reads. No format of ours has such factors: float32.
+    """
+    if not parts.has(ending):
+        return matrix
+    parts.expect(ending, matrix.shape[-1:], *FLOATS)
+    return _Smoothed(
+        matrix.name, (*matrix.parts, matrix.name + ending), matrix.shape, "F32", matrix.group,
+        matrix.read, plain=matrix, factors=lambda: parts.array(ending),
+    )  # fmt: skip
 
 
 def format_of(kind: str, name: str, cols: int, group: int) -> str:

@@ -4,6 +4,9 @@ NVIDIA's ModelOpt stores two numbers in a byte of `weight`, the first in the low
 `weight_scale`, and the matrix's factor in `weight_scale_2`. compressed-tensors calls the numbers
 `weight_packed`, and stores 1 / factor as `weight_global_scale`. GGUF's quant blocks have the same
 numbers and scales in another order, and its tensors ``.scale`` the factors.
+
+ModelOpt's AWQ has `pre_quant_scale` (in), by which what a matrix reads is multiplied, where it is
+not in the norm before; its codes are NVFP4's, or integers of 4 bits.
 """
 
 from collections.abc import Iterator
@@ -11,17 +14,23 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization.floats import E4M3, Fp8
 from cutaway.files.huggingface.quantization.grouped import (
+    FLOATS,
     Bytes,
     Grouped,
     MatrixParts,
     bases,
     fields,
+    format_of,
+    group_of,
+    pack_pairs,
     read_factor,
+    smooth,
 )
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights import FORMATS
@@ -29,7 +38,7 @@ from cutaway.files.weights.cursor import quote
 
 _GROUP, _BLOCK = 16, FORMATS["NVFP4"].quant_block_elements
 _LARGEST = 0x7E  # the byte of e4m3's largest number
-_ALGORITHMS = ("FP8", "NVFP4", "MIXED_PRECISION")
+_ALGORITHMS = ("FP8", "NVFP4", "NVFP4_AWQ", "W4A16_AWQ", "MIXED_PRECISION")
 _OF_AWQ = ".pre_quant_scale"
 
 
@@ -81,15 +90,34 @@ class ModelOpt:
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
         """Yield all matrices stored as FP8 or NVFP4."""
-        for base in bases(shards, _OF_AWQ):
-            raise FormatError(
-                f"the tensor {quote(base + _OF_AWQ)} multiplies what a matrix reads (AWQ), which "
-                "is not supported; take the model in another format"
-            )
         yield from Fp8().matrices(shards)
-        for base in bases(shards, ".weight_scale_2"):
-            if shards.dtype(f"{base}.weight") == "U8":
-                yield nvfp4_matrix(MatrixParts(shards, base), ".weight", ".weight_scale_2")
+        for base in bases(shards, ".weight"):
+            parts = MatrixParts(shards, base)
+            if parts.dtype(".weight") == "U8":
+                if parts.has(".weight_scale_2"):
+                    matrix = nvfp4_matrix(parts, ".weight", ".weight_scale_2")
+                else:
+                    matrix = _int4_matrix(parts)
+                yield smooth(matrix, parts, _OF_AWQ)
+
+
+def _int4_matrix(parts: MatrixParts) -> Grouped:
+    """Return a matrix of AWQ, whose bytes have the codes of two outputs, the first in the low half.
+
+    weight (out / 2, in) has codes from -8 to 7, and weight_scale (out, in / group) their scales.
+    """
+    half, cols = parts.sides(".weight", "U8")
+    _, groups = parts.sides(".weight_scale", *FLOATS)
+    parts.expect(".weight_scale", (2 * half, groups), *FLOATS)
+    group = group_of(f"{parts.base}.weight_scale", cols, groups)
+    format = format_of("INT4", f"{parts.base}.weight", cols, group)
+
+    def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.int8]]:
+        stored = parts.array(".weight") ^ np.uint8(0x88)  # 8 more
+        codes = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=1).reshape(-1, cols)
+        return pack_pairs(codes), parts.array(".weight_scale"), np.full((2 * half, groups), 8, "i1")
+
+    return Grouped(parts.base, tuple(parts.used), (2 * half, cols), format, group, read)
 
 
 def nvfp4_matrix(parts: MatrixParts, codes: str, factor: str) -> Grouped:

@@ -31,6 +31,7 @@ from cutaway.files.huggingface.quantization.grouped import (
     format_of,
     group_of,
     pack_pairs,
+    smooth,
 )
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
@@ -60,21 +61,21 @@ class TorchAo:
             kind = settings.text("_type")
             if kind not in _READ:
                 settings.refuse("_type", f"{', '.join(_READ)} are: save it as one of these")
-            if parts.has(_FACTORS):
-                raise FormatError(
-                    f"the tensor {quote(base + _FACTORS)} multiplies what a matrix reads, which is "
-                    "not supported; take the model in another format"
-                )
-            if kind == "Int4Tensor":
-                yield _pairs(parts)
-            elif kind == "Int4TilePackedTo4dTensor":
-                yield _tiles(parts, settings)
-            elif kind == "Int4PlainInt32Tensor":
-                yield _words(parts)
-            elif kind == "Float8Tensor":
-                yield fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
-            else:
-                yield _bytes(parts, _bits(settings))
+            yield smooth(_matrix(kind, parts, settings), parts, _FACTORS)
+
+
+def _matrix(kind: str, parts: MatrixParts, settings: JsonObject) -> Grouped:
+    match kind:
+        case "Int4Tensor":
+            return _pairs(parts)
+        case "Int4TilePackedTo4dTensor":
+            return _tiles(parts, settings)
+        case "Int4PlainInt32Tensor":
+            return _words(parts)
+        case "Float8Tensor":
+            return fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
+        case _:
+            return _bytes(parts, _bits(settings))
 
 
 def _settings(shards: Shards, name: str) -> JsonObject:
