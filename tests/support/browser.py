@@ -23,6 +23,8 @@ DEADLINE_MS = 60_000  # enough on a busy machine
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_tokens": 24}
 LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
+SEEN = "(element) => element.getBoundingClientRect().bottom <= innerHeight"
+"""Whether an element is in the window without scrolling."""
 RUNS = """async (asked) => {
   const { $state_api: api } = await import(document.querySelector("script[src]").src);
   const said = [];
