@@ -14,7 +14,7 @@ from cutaway.engine.interventions import scale
 from cutaway.errors import InputError
 from cutaway.features.cluster.replica import Replica
 from cutaway.features.cluster.wire import Job, OtherBitsError
-from cutaway.requests.base import prepare
+from cutaway.requests.prepared import prepare
 from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.adapters import adapter_of

@@ -10,11 +10,11 @@ from cutaway import LLM, AsyncLLM
 from cutaway.cli.options import arguments
 from cutaway.cli.options.parser import Parser
 from cutaway.engine import ConstraintParams, Request, RunParams, Score, StopParams
-from cutaway.requests.base import prepare
 from cutaway.requests.completion import Stopwatch, Timing
 from cutaway.requests.keywords import KEYWORDS, Absent, Flag, RequestOptions
 from cutaway.requests.options import Options, parse_options
 from cutaway.requests.prefill import iterate_ended
+from cutaway.requests.prepared import prepare
 from cutaway.requests.sync_llm import LogitsReader
 from cutaway.sampling import SamplingParams
 from cutaway.text.grammar import compiler

@@ -19,19 +19,12 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import EngineState, Step
 from cutaway.errors import ClosedError, InputError
 from cutaway.methods.importance import answers
-from cutaway.requests.base import (
-    Message,
-    Prompt,
-    common_options,
-    infills_by_bayes,
-    one_or_many,
-    prepare,
-    read_messages,
-)
+from cutaway.requests.base import Message, Prompt, common_options, one_or_many, read_messages
 from cutaway.requests.generation import Generation, Generations, NoReader
 from cutaway.requests.keywords import DenoiseOptions, RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.prefill import PrefillTask, QueuedLLM, prefill_async
+from cutaway.requests.prepared import infills_by_bayes, prepare
 from cutaway.requests.shown_step import ShownStep
 from cutaway.requests.signatures import names_keywords
 from cutaway.text.grammar import Grammar

@@ -17,11 +17,12 @@ from cutaway.engine.events import as_cutaway_error
 from cutaway.errors import CutawayError, InputError
 from cutaway.methods.importance import answer, answers
 from cutaway.registry import feature
-from cutaway.requests.base import Message, Prompt, common_options, infills_by_bayes, one_or_many
+from cutaway.requests.base import Message, Prompt, common_options, one_or_many
 from cutaway.requests.completion import Completion
 from cutaway.requests.keywords import DenoiseOptions, RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.owner import EngineOwner
+from cutaway.requests.prepared import infills_by_bayes
 from cutaway.requests.signatures import names_keywords
 from cutaway.requests.sync_llm import Stream
 

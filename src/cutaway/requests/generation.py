@@ -22,9 +22,9 @@ from cutaway.engine import (
 )
 from cutaway.engine.events import chain_as_data, neg_log_z
 from cutaway.errors import CutawayError, InputError
-from cutaway.requests.base import Prepared
 from cutaway.requests.completion import Between, Completion, Stopwatch, Timing, held_text
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import Prepared
 from cutaway.requests.shown_step import ShownStep
 from cutaway.sampling import ReadRow
 from cutaway.sampling.observe import START

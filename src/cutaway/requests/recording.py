@@ -9,8 +9,8 @@ from typing import Any
 from cutaway._version import __version__
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import Denoise, Request
-from cutaway.requests.base import Prepared
 from cutaway.requests.keywords import fields_at
+from cutaway.requests.prepared import Prepared
 from cutaway.trace import Head, Token
 from cutaway.trace.record import DecoderRecord, GrammarRecord, SizesRecord
 

@@ -29,12 +29,13 @@ from cutaway.engine import (
 )
 from cutaway.engine import Sequence as EngineSequence
 from cutaway.errors import CutawayError, InputError
-from cutaway.requests.base import BaseLLM, Prepared, Prompt, prepare
+from cutaway.requests.base import BaseLLM, Prompt
 from cutaway.requests.completion import Completion
 from cutaway.requests.generation import Generation
 from cutaway.requests.keywords import RequestOptions
 from cutaway.requests.options import Options
 from cutaway.requests.owner import EndListener, EngineOwner
+from cutaway.requests.prepared import Prepared, prepare
 from cutaway.requests.shown_step import ShownStep
 from cutaway.requests.signatures import names_keywords
 

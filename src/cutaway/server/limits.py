@@ -11,8 +11,9 @@ from cutaway.compute.backends import KV_BLOCK
 from cutaway.engine.canvas import Rule, most_computed, most_passes
 from cutaway.errors import InputError
 from cutaway.methods.infill import NUM_CONTINUATIONS, NUM_WEIGHED
-from cutaway.requests.base import Prompt, infills_by_bayes
+from cutaway.requests.base import Prompt
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import infills_by_bayes
 
 MOST_TEXTS = 128
 """The most samples of all prompts of one request."""

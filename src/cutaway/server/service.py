@@ -18,8 +18,9 @@ from cutaway.api.async_model import AsyncModel
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.engine import NAMED_DRAFTS
 from cutaway.errors import InputError
-from cutaway.requests.base import Message, Prompt, fit_max_tokens
+from cutaway.requests.base import Message, Prompt
 from cutaway.requests.options import Options
+from cutaway.requests.prepared import fit_max_tokens
 from cutaway.requests.recording import without_draft_path
 from cutaway.requests.tools import ToolUse
 from cutaway.server.http.errors import ApiError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cutaway import AsyncLLM
 from cutaway.engine import Ended
 from cutaway.errors import CutawayError, QueueFullError, ReplicaLostError
-from cutaway.requests.base import prepare
+from cutaway.requests.prepared import prepare
 from support.paced import Paced
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2

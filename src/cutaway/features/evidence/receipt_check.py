@@ -26,7 +26,7 @@ from cutaway.features.evidence.receipt import (
     same,
 )
 from cutaway.features.inside.steps import Redraw
-from cutaway.requests.base import Prepared, prepare
+from cutaway.requests.prepared import Prepared, prepare
 from cutaway.requests.recording import head_of
 from cutaway.rerun.request import Disagreement, bound, refuse_others, settings_of
 from cutaway.sampling import Sampled

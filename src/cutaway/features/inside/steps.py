@@ -17,7 +17,7 @@ from cutaway.engine.events import Phases
 from cutaway.engine.interventions import Intervention, check_interventions
 from cutaway.engine.scheduled import Scheduled
 from cutaway.errors import InputError, Name
-from cutaway.requests.base import prepare
+from cutaway.requests.prepared import prepare
 from cutaway.rerun.request import bound, settings_of
 from cutaway.sampling import RowDraw, sample
 from cutaway.sampling.observe import row_hash
