@@ -84,6 +84,7 @@ template <> Relative read(Source& s) { return fields<Relative, View, View, int, 
 template <> ConvWeights read(Source& s) { return fields<ConvWeights, Floats, Floats, int, int>(s); }
 template <> DeltaNet::Views read(Source& s) { return fields<DeltaNet::Views, View, View, View, View>(s); }
 template <> DeltaShape read(Source& s) { return fields<DeltaShape, int, int, int, int, bool, float>(s); }
+template <> Wkv::Views read(Source& s) { return fields<Wkv::Views, View, View, View, View, View, View, View>(s); }
 template <> Mamba::Views read(Source& s) { return fields<Mamba::Views, View, View, View>(s); }
 template <> Mamba::Shape read(Source& s) { return fields<Mamba::Shape, int, int, int, int>(s); }
 template <> Mamba::Weights read(Source& s) { return fields<Mamba::Weights, Floats, Floats, Floats>(s); }
@@ -133,6 +134,8 @@ constexpr Call kCalls[] = {
     op<Reorder, Rows, View, std::vector<int32_t>, View>("Reorder"),
     op<Normalise, Rows, View, int, Norm, Places>("Normalise"),
     op<Magnitude, Rows, View, int, bool, View>("Magnitude"),
+    op<Weigh, Rows, View, Floats, View>("Weigh"),
+    op<OwnValue, Rows, View, View, View, View, int, int, View>("OwnValue"),
     op<Rotate, Plan&, View, View, int, int, Rotation>("Rotate"),
     op<Elementwise, Rows, Map, View, View, float, int, View, bool>("Elementwise"),
     op<Linear, Rows, Places, Linear::Finish, std::vector<Linear::Part>>("Linear"),
@@ -140,6 +143,7 @@ constexpr Call kCalls[] = {
     op<Experts, Experts::Args, std::vector<Expert>>("Experts"),
     op<Conv, Plan&, View, View, ConvWeights>("Conv"),
     op<DeltaNet, Plan&, DeltaNet::Views, DeltaShape, Floats, Floats>("DeltaNet"),
+    op<Wkv, Plan&, Wkv::Views, int, int>("Wkv"),
     op<Mamba, Plan&, Mamba::Views, Mamba::Shape, Mamba::Weights>("Mamba"),
     op<Mamba1, Plan&, Mamba1::Views, int, int, Mamba1::Weights>("Mamba1"),
 };

@@ -10,6 +10,7 @@ namespace {
 #include "elementwise.inc"
 #include "delta.inc"
 #include "mamba.inc"
+#include "rwkv.inc"
 #include "attention.inc"
 #include "sample_kernels.inc"
 #include "sample_luck.inc"
@@ -36,7 +37,7 @@ constexpr Kernels make() {
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm;
   k.root_mean_square = root_mean_square, k.map = map, k.conv = conv;
   k.unit = unit, k.keep = keep, k.learn = learn, k.delta = delta;
-  k.keep_and_step = keep_and_step, k.mamba = mamba, k.mamba1 = mamba1;
+  k.keep_and_step = keep_and_step, k.mamba = mamba, k.mamba1 = mamba1, k.own_value = own_value, k.wkv = wkv;
   k.to_half = to_half, k.to_codes = to_codes;
   k.attend_rows = kAttendRows, k.attend = attend, k.merge = merge, k.divide = divide;
   k.row_stats = row_stats, k.max_of = max_of, k.group_max = group_max, k.collect = collect;

@@ -85,6 +85,13 @@ struct Mamba1Token {
   int keys, columns, stride;  // stride: floats from one key's columns in the state to the next's
 };
 
+// One token of one head of RWKV-7: the state's row i is multiplied by keep[i], gets k[i] · the value, and loses loss[i] · what the
+// state had at the key `removed`.
+struct WkvToken {
+  const float *r, *keep, *k, *removed, *loss;  // (keys)
+  int keys, stride;
+};
+
 // The ops that work number by number.
 enum class Map {
 #define OP(kind, form, expression) kind,
@@ -136,6 +143,8 @@ struct Kernels {
   void (*mamba)(const MambaToken& token, float* state, int columns, const float* v, float* out);  // as delta
   // Columns first … first + count - 1; state: of these columns; out: of all columns.
   void (*mamba1)(const Mamba1Token& token, float* state, int first, int count, float* out);
+  void (*own_value)(const float* a, const float* b, const float* v, const float* y, int n, float* out);
+  void (*wkv)(const WkvToken& token, float* state, int columns, const float* v, float* out);  // as delta
   void (*to_half)(const float* x, int n, uint16_t* out);  // n is a multiple of 16
   // Codes of a byte each, and a half or two for each 32 of them (the last may have 16); n is a multiple of 16.
   void (*to_codes)(KvFormat f, const float* x, int n, uint8_t* codes, uint16_t* scales, uint16_t* minima);

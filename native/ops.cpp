@@ -144,6 +144,26 @@ void Magnitude::run(Step& step, int thread) {
     *step.row_at(out, i) = step.k.root_mean_square(step.row_at(in, i), is_centred, width);
 }
 
+void Weigh::run(Step& step, int thread) {
+  const auto& [of, in, weight, out] = args_;
+  const int rows = count(step, of);
+  for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++)
+    step.k.map(Map::mul, step.row_at(in, i), weight.data(), 0, (int)weight.size(), step.row_at(out, i));
+}
+
+OwnValue::OwnValue(Args args) : args_(args) {
+  if (args.size <= 0 || args.width % args.size) throw std::invalid_argument("a row is no whole number of heads");
+}
+
+void OwnValue::run(Step& step, int thread) {
+  const auto& [of, a, b, v, y, width, size, out] = args_;
+  const int rows = count(step, of);
+  for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++)
+    for (int at = 0; at < width; at += size)
+      step.k.own_value(step.row_at(a, i) + at, step.row_at(b, i) + at, step.row_at(v, i) + at, step.row_at(y, i) + at, size,
+                       step.row_at(out, i) + at);
+}
+
 // Few rows: deal parts of them, so that the threads share a row of logits.
 void Elementwise::run(Step& step, int thread) {
   constexpr int part = 1024;

@@ -138,6 +138,28 @@ class Magnitude : public Op {
   const Args args_;
 };
 
+// Each number times a weight.
+class Weigh : public Op {
+ public:
+  struct Args { Rows rows; View in; std::vector<float> weight; View out; };
+  explicit Weigh(Args args) : args_(std::move(args)) {}
+  void run(Step& step, int thread) override;
+
+ private:
+  const Args args_;
+};
+
+// Each head of v times the dot product of that head of a and b, added to y.
+class OwnValue : public Op {
+ public:
+  struct Args { Rows rows; View a, b, v, y; int width, size; View out; };
+  explicit OwnValue(Args args);
+  void run(Step& step, int thread) override;
+
+ private:
+  const Args args_;
+};
+
 // A rotated copy: what Attend does in place, for a plan in which both can be read.
 class Rotate : public Op {
  public:
@@ -369,6 +391,19 @@ class DeltaNet : public HeadStates {
   const DeltaShape shape_;
   const std::vector<float> a_, dt_;  // of each head, or of each key of a head
   std::vector<float> units_, keep_, learn_;  // by row: queries and keys of length 1; as a_; of each head
+};
+
+// The heads of RWKV-7 (Peng et al. 2025, arXiv 2503.14456).
+class Wkv : public HeadStates {
+ public:
+  struct Views { View v, r, keep, k, removed, loss, out; };
+  Wkv(Plan& plan, Views at, int heads, int size) : HeadStates(plan, heads, size, size), at_(at) {}
+
+ private:
+  void begin(Step&, int) override {}
+  void change(Step& step, int row, const Columns& columns, float* state) override;
+
+  const Views at_;
 };
 
 // The heads of Mamba 2 (Dao & Gu 2024, arXiv 2405.21060); neighbours among them share a key and a query.

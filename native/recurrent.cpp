@@ -139,6 +139,13 @@ void DeltaNet::change(Step& step, int row, const Columns& columns, float* state)
   step.k.delta(token, state, count, step.row_at(at_.qkv, row) + 2 * all + at, step.row_at(at_.out, row) + at);
 }
 
+void Wkv::change(Step& step, int row, const Columns& columns, float* state) {
+  const auto [head, first, count] = columns;
+  const auto in_head = [&, head = head](View view) { return step.row_at(view, row) + head * keys_; };
+  const WkvToken token{in_head(at_.r), in_head(at_.keep), in_head(at_.k), in_head(at_.removed), in_head(at_.loss), keys_, kColumns};
+  step.k.wkv(token, state, count, in_head(at_.v) + first, in_head(at_.out) + first);
+}
+
 Mamba::Mamba(Plan& plan, Views at, Shape shape, Weights weights)
     : HeadStates(plan, shape.heads, shape.keys, shape.values), at_(at), shape_(shape), weights_(std::move(weights)) {
   const size_t heads = (size_t)shape.heads;

@@ -17,6 +17,7 @@ from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
+from support.random_rwkv7 import write_tiny_rwkv7
 from support.served import TEMPLATE
 
 TEXT, MORE = "a bé ab été, " * 12, "and then"
@@ -36,6 +37,7 @@ FAMILIES = {
     "windows and all": lambda p: llama(p, **{WINDOW: 40, f"{WINDOW}_pattern": 2}),
     "delta nets": lambda path: write_tiny_qwen35(path, context=512),
     "mamba": lambda path: write_tiny_granite_hybrid(path, context=512),
+    "rwkv": lambda path: write_tiny_rwkv7(path, context=512),
     "convolutions": lambda path: write_tiny_lfm2(path, context=512),
 }
 

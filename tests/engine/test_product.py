@@ -20,6 +20,7 @@ from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
+from support.random_rwkv7 import write_tiny_rwkv7
 from support.ways import Alone, Trial, Way, new_draft, new_engine, open_llm, repeating
 
 SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
@@ -151,13 +152,13 @@ def test_no_way_of_writing_changes_a_text(trial, alone, sixths):
     [
         (write_tiny_lfm2, 2, 33, (4,)), slow(write_tiny_lfm2, 3, 7, ALL),
         (write_tiny_qwen35, 2, 7, (5,)), slow(write_tiny_qwen35, 3, 33, ALL),
-        slow(write_tiny_granite_hybrid, 3, 7, ALL),
+        slow(write_tiny_granite_hybrid, 3, 7, ALL), slow(write_tiny_rwkv7, 2, 7, ALL),
     ],
 )  # fmt: skip
 def test_no_way_of_writing_changes_a_text_of_a_model_with_a_state(
     tmp_path, drafts, write, threads, rows, sixths
 ):
-    """Short convolutions, gated delta nets, Mamba 2; a draft model must have no state."""
+    """Short convolutions, gated delta nets, Mamba 2, RWKV-7; a draft model must have no state."""
     path = write(tmp_path / "tiny.gguf")
     alone = Alone(new_engine(open_llm(path, 1, KV_BLOCKS)))
     engine = new_engine(open_llm(path, threads, KV_BLOCKS), rows=rows)

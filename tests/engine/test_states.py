@@ -23,6 +23,7 @@ from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 from support.random_qwen35 import write_tiny_qwen35
+from support.random_rwkv7 import write_tiny_rwkv7
 from support.ways import new_engine, open_llm, repeating
 
 BLOCK = 4
@@ -212,7 +213,8 @@ def test_a_draft_model_with_a_state_is_refused(tmp_path):
 
 
 @pytest.fixture(
-    scope="module", params=[write_tiny_lfm2, write_tiny_qwen35, write_tiny_granite_hybrid]
+    scope="module",
+    params=[write_tiny_lfm2, write_tiny_qwen35, write_tiny_granite_hybrid, write_tiny_rwkv7],
 )
 def path(tmp_path_factory, request):
     return request.param(tmp_path_factory.mktemp("states") / "tiny.gguf", context=1024)

@@ -26,6 +26,7 @@ from support import absent_keys
 from support.absent_keys import TEXT
 from support.diffusion_models import DIFFUSION
 from support.tiny_ling import CONFIGS as LING
+from support.tiny_rwkv import CONFIGS as RWKV
 
 PATH = absent_keys.PATH.with_name("family_configs.json")
 USUAL, SLOW = 6, 400
@@ -81,7 +82,7 @@ def sound_configs() -> Mapping[str, list[Values]]:
         configs[name] = [full | {"model_type": name} for full in _configs_of(like)]
     for name, text in _WHOLE.items():
         configs[name] = [{"model_type": name, TEXT: full} for full in _configs_of(text)]
-    configs |= {name: [dict(values)] for name, values in LING.items()}
+    configs |= {name: [dict(values)] for name, values in {**LING, **RWKV}.items()}
     configs["ling2-by-name"] = [{**LING["ling2"], "model_type": "bailing_moe_v2"}]
     configs |= {"mdlm": [_MDLM], "nomic-moe": [_NOMIC], "exaone": [_EXAONE]}
     configs |= {"nomic-own": [_NOMIC | {"num_experts": 0, "activation_function": "swiglu"}]}
@@ -277,7 +278,7 @@ def texts(name: str, count: int) -> Iterator[str]:
 
 CONFIGS = sound_configs()
 """See `sound_configs`."""
-SEEN = _seen(CONFIGS)
+SEEN = _seen({name: configs for name, configs in CONFIGS.items() if name not in RWKV})
 
 
 def digest(name: str, count: int) -> str:

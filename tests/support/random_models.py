@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from support import tiny_ling, tiny_tokenizers
+from support import tiny_ling, tiny_rwkv, tiny_tokenizers
 from support.families.dense import DENSE
 from support.families.encoders import BODIES, ENCODERS, RANKERS
 from support.families.mixtures import MIXTURES
@@ -29,8 +29,9 @@ FAMILIES: Mapping[str, Row] = {**DENSE, **MIXTURES, **RECURRENT}
 FORMULAS: Mapping[str, Row] = {
     "ling": Row("not there", tiny_ling.CONFIGS["ling"], "bailingmoe"),
     "ling2": Row("not there", tiny_ling.CONFIGS["ling2"], "bailingmoe2"),
+    **{name: Row("not there", values, "rwkv7") for name, values in tiny_rwkv.CONFIGS.items()},
 }
-"""The families that transformers lacks; `tiny_ling` has their formulas."""
+"""The families that transformers lacks; `tiny_ling` and `tiny_rwkv` have their formulas."""
 
 ROWS = {**FAMILIES, **FORMULAS, **ENCODERS, **BODIES, **RANKERS}
 
@@ -64,7 +65,8 @@ def save(
     """
     family = row(name)
     if name in FORMULAS:
-        return tiny_ling.save(name, folder, seed, tokenizer)
+        formulas = tiny_rwkv if name in tiny_rwkv.CONFIGS else tiny_ling
+        return formulas.save(name, folder, seed, tokenizer)
     kind = "AutoModelForMaskedLM" if name in ENCODERS else family.kind
     return save_row(family._replace(kind=kind), folder, dtype, tokenizer(), seed, **options)
 
@@ -126,7 +128,7 @@ def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
     """Return transformers' logits: float32 (n, vocab)."""
     import torch
 
-    if isinstance(model, tiny_ling.Ling):
+    if isinstance(model, (tiny_ling.Ling, tiny_rwkv.Rwkv)):
         return model.logits(ids)
     with torch.no_grad():
         out: np.ndarray[Any, Any] = model(torch.tensor([ids])).logits[0].float().numpy()

@@ -2,6 +2,7 @@
 
 import json
 
+import gguf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.tokenizer import tokenizer_metadata
 from cutaway.text import TextStream, Tokenizer
 from cutaway.text.tokenizers.byte_strings import escape, unescape
+from support.many_scripts import lines
+from support.random_llama import write_file
 from support.text_vocabularies import CONTROL, UNUSED, USER, byte_strings
 
 LIST = "rwkv_vocab_v20230424.txt"
@@ -20,6 +23,7 @@ WORDS = [
 ]
 SOUP = st.lists(st.sampled_from([*"abther'\"\\n \n", "é", "日本語", "🎉", "½"]), max_size=30)
 TEXTS = SOUP.map("".join) | st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+EACH_LINE = [line for line in lines(200, seed=3) if "\0" not in line]
 TOKENS = st.lists(st.binary(min_size=2, max_size=6) | TEXTS.map(str.encode), max_size=40)
 
 
@@ -55,6 +59,20 @@ def test_bytes_are_stored_as_llama_cpp_reads_them():
     assert escape(b"a\n\t\r'\\\xff\x00") == r"a\n\t\r'\\\xff\x00"
     assert unescape(r"\'") == b"'"
     assert unescape("é") == "é".encode()
+
+
+def test_tokens_are_those_of_llama_cpp(tmp_path):
+    llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    metadata, path = byte_strings(WORDS), tmp_path / "vocabulary.gguf"
+    writer = gguf.GGUFWriter(path, "rwkv7")
+    writer.add_tokenizer_model("rwkv")
+    writer.add_token_list(metadata["tokenizer.ggml.tokens"])
+    writer.add_token_types(metadata["tokenizer.ggml.token_type"].tolist())
+    write_file(writer, path)
+    theirs = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    ours = Tokenizer.from_gguf(metadata)
+    for text in ("the other's \"' \\n\n\n", "日本語 日本 é🎉½\0", "", "a\\ther  ther", *EACH_LINE):
+        assert ours.encode(text) == theirs.tokenize(text.encode(), add_bos=False, special=False)
 
 
 def test_special_tokens_are_no_byte_strings():

@@ -294,6 +294,28 @@ class MagnitudeCall(NamedTuple):
     out: View
 
 
+class WeighCall(NamedTuple):
+    """Multiply each number by a weight."""
+
+    late: bool
+    x: View
+    weight: Floats
+    out: View
+
+
+class OwnValueCall(NamedTuple):
+    """Add to y each head of v times the dot product of that head of a and b."""
+
+    late: bool
+    a: View
+    b: View
+    v: View
+    y: View
+    width: int
+    size: int
+    out: View
+
+
 class ConvCall(NamedTuple):
     """A causal convolution: each number becomes its weighted sum over the last tokens."""
 
@@ -313,6 +335,14 @@ class DeltaNetCall(NamedTuple):
     shape: tuple[int, int, int, int, bool, float]
     a: Floats
     dt: Floats
+
+
+class Wkv(NamedTuple):
+    """The heads of RWKV-7; views: v, r, keep, k, removed, loss, out; size: a head's numbers."""
+
+    views: tuple[View, View, View, View, View, View, View]
+    heads: int
+    size: int
 
 
 class Mamba(NamedTuple):
@@ -341,7 +371,7 @@ class Mamba1(NamedTuple):
 OpCall = (
     EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | MagnitudeCall
     | RotateCall | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall | DeltaNetCall
-    | Mamba | Mamba1
+    | Wkv | Mamba | Mamba1 | WeighCall | OwnValueCall
 )  # fmt: skip
 Call = AddBuffer | SetInput | OpCall | SetOutput
 

@@ -12,10 +12,20 @@ from cutaway.compute.loading.setup import Setup
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
-from support import random_models
+from support import random_models, tiny_rwkv
 
-USUAL = ("llama", "gemma3", "gpt_oss", "deepseek_v2", "qwen3_5", "granite4-h-moe", "lfm2", "phimoe")
-"""Windows, biases, sinks, latents, delta nets, Mamba 2, convolutions, ways to choose experts."""
+USUAL = (
+    "llama",
+    "gemma3",
+    "gpt_oss",
+    "deepseek_v2",
+    "qwen3_5",
+    "granite4-h-moe",
+    "lfm2",
+    "phimoe",
+    "rwkv7",
+)
+"""Windows, biases, sinks, latents, states of all kinds, ways to choose experts."""
 STEPS = (20, 1, 2, 40, 1)
 
 
@@ -23,7 +33,7 @@ STEPS = (20, 1, 2, 40, 1)
     ("name", "quantize"),
     [
         pytest.param(name, None, marks=[] if name in USUAL else pytest.mark.slow)
-        for name in random_models.FAMILIES
+        for name in (*random_models.FAMILIES, *tiny_rwkv.CONFIGS)
     ]
     + [("olmoe", "q4_0")],  # many rows' experts are sorted where matrices are quantised
 )

@@ -34,7 +34,7 @@ REFUSED = ("gemma4", "gemma3n", "gemma3n-other")
 
 def list_families():
     """Name all families that a page runs: a few for each run, the others for the slow one."""
-    slow = [name for name in random_models.FAMILIES if name not in (*USUAL, *REFUSED)]
+    slow = [name for name in (*random_models.FAMILIES, "rwkv7") if name not in (*USUAL, *REFUSED)]
     return [*USUAL, *(pytest.param(name, marks=pytest.mark.slow) for name in slow)]
 
 

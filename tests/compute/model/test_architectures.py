@@ -54,6 +54,18 @@ POST_BERT = dict.fromkeys(
      "layer_output_norm.weight", "layer_output_norm.bias"), (N,),
 )  # fmt: skip
 
+RWKV7 = {
+    "time_mix_lerp_fused.weight": (6, 1, 1, N), "channel_mix_lerp_k.weight": (1, 1, N),
+    "channel_mix_key.weight": (FF, N), "channel_mix_value.weight": (N, FF),
+    **{f"{norm}.{role}": (N,) for norm in ("attn_norm", "attn_norm_2", "time_mix_ln")
+       for role in ("weight", "bias")},
+    **{f"time_mix_{matrix}.weight": (N, N) for matrix in ("receptance", "key", "value", "output")},
+    **{f"time_mix_{vector}.weight": (N,)
+       for vector in ("k_k", "k_a", "r_k", "w0", "a0", "v0")},
+    **{f"time_mix_{part}1.weight": (4, N) for part in "wavg"},
+    **{f"time_mix_{part}2.weight": (N, 4) for part in "wavg"},
+}  # fmt: skip
+
 LAYERS = {
     "llama": PRE | QKV | GATED,
     "mixtral": PRE | QKV | EXPERTS,
@@ -185,6 +197,7 @@ LAYERS = {
     "qwen3next": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | SHARED_GATE,
     "mamba2": {"attn_norm.weight": (N,)},
     "mamba": {"attn_norm.weight": (N,)},
+    "rwkv7": RWKV7,
     "jamba": PRE | QKV | EXPERTS,
     "granitehybrid": PRE | QKV | GATED,
     "falcon-h1": PRE | QKV | GATED,
@@ -237,6 +250,10 @@ OUTSIDE = {
     "phimoe": {
         "output.weight": (VOCAB, N), "output.bias": (VOCAB,), "output_norm.bias": (N,),
     },
+    "rwkv7": {
+        "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,), "output_norm.bias": (N,),
+        "output.weight": (VOCAB, N),
+    },
     "gpt2": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "starcoder": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
     "opt": {"position_embd.weight": (CONTEXT, N), "output_norm.bias": (N,)},
@@ -274,7 +291,7 @@ def is_optional(tensor):
     return (
         tensor in OPTIONAL
         or "layer_output_scale" in tensor
-        or ("ssm_dt" not in tensor and tensor.endswith(".bias") and "norm" not in tensor)
+        or (tensor.endswith(".bias") and not any(x in tensor for x in ("norm", "ssm_dt", "mix_ln")))
     )
 
 
@@ -407,6 +424,14 @@ def file_of(name):
     if name in STATES:
         metadata |= {f"{name}.{key}": value for key, value in SIZES_OF_STATES.items()}
         make_recurrent(name, metadata, shapes)
+    if name == "rwkv7":  # the first layer's values are its own
+        metadata |= {"rwkv7.attention.head_count": 0, "rwkv7.wkv.head_size": HEAD}
+        for tensor in (
+            "blk.0.attn_output",
+            "blk.1.attn_output",
+            *(f"blk.0.time_mix_v{i}" for i in range(3)),
+        ):
+            del shapes[f"{tensor}.weight"]
     if name == "modern-bert":  # what its first layer reads is normed already
         del shapes["blk.0.attn_norm.weight"]
     if name == "apertus":

@@ -46,6 +46,8 @@ ONE = {
     "silu": (lambda g, x: g.silu(x), lambda v: v / (1 + exp(-v))),
     "relu": (lambda g, x: g.relu(x), lambda v: max(v, 0.0)),
     "relu2": (lambda g, x: g.relu2(x), lambda v: max(v, 0.0) ** 2),
+    "sigmoid": (lambda g, x: g.sigmoid(x), lambda v: 1 / (1 + exp(-v))),
+    "decay": (lambda g, x: g.decay(x, 0.7), lambda v: exp(-0.7 / (1 + exp(-v)))),
     "relu_above": (lambda g, x: g.relu_above(x, 1.5), lambda v: max(v - 1.5, 0.0)),
     "elu_less_x": (lambda g, x: g.elu_less_x(x), lambda v: expm1(min(v, 0.0)) - min(v, 0.0)),
     "gelu_exact": (lambda g, x: g.gelu_exact(x), lambda v: v * (1 + erf(v / sqrt(2))) / 2),
@@ -101,6 +103,27 @@ def test_a_convolution_sums_each_number_over_the_last_rows(taps):
             np.testing.assert_allclose(ours[row, i], expected, **NEAR)
     with pytest.raises(FormatError, match=r"c\.weight has weights of 1 tokens, not of 2 or more"):
         run(x, lambda g, x: g.conv(x, "c", layer=0), {"c.weight": numbers(4, 1)})
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (2, 1, 1, 5)])
+def test_a_token_is_mixed_with_the_one_before(shape):
+    x, mix = numbers(ROWS, 5), numbers(*shape)
+    before = np.concatenate([np.zeros((1, 5), np.float32), x[:-1]])
+    for row in range(2):
+        ours = run(
+            x, lambda g, x, row=row: g.token_shift(x, "m", layer=0, row=row), {"m.weight": mix}
+        )
+        np.testing.assert_allclose(ours, x + (before - x) * mix.reshape(2, 5)[row], **NEAR)
+    with pytest.raises(FormatError, match=r"tensor m\.weight has 2 rows of 5 numbers, not 3"):
+        run(x, lambda g, x: g.token_shift(x, "m", layer=0, row=2), {"m.weight": mix})
+
+
+def test_each_number_has_a_weight():
+    x, weight = numbers(ROWS, 6), numbers(2, 3)
+    ours = run(x, lambda g, x: g.weigh(x, "w"), {"w.weight": weight})
+    np.testing.assert_allclose(ours, x * weight.ravel(), **NEAR)
+    with pytest.raises(FormatError, match=r"tensor w\.weight has shape \(5,\), not \(6,\)"):
+        run(x, lambda g, x: g.weigh(x, "w"), {"w.weight": numbers(5)})
 
 
 @pytest.mark.parametrize("is_centred", [False, True])
@@ -195,6 +218,27 @@ def test_a_delta_net_turns_its_state_with_each_token(grouped, factors, learn_fac
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_state_of_rwkv_decays_loses_what_it_had_at_a_key_and_adds_a_value():
+    """By the definition, head by head, in float64; then what a token gives itself."""
+    heads, n = 2, 3
+    v, r, keep, k, removed, loss = rows = numbers(6, 5, heads * n)
+    held = {f"{name}.weight": x for name, x in zip("rekml", rows[1:], strict=True)}
+    ours = run(v, lambda g, x: g.wkv7(x, *map(g.embed, "rekml"), layer=0, size=n), held)
+    for head in range(heads):
+        mine, state = slice(head * n, (head + 1) * n), np.zeros((n, n))
+        for t in range(5):
+            had = removed[t, mine].astype(float) @ state
+            state = keep[t, mine].astype(float)[:, None] * state - np.outer(loss[t, mine], had)
+            state += np.outer(k[t, mine].astype(float), v[t, mine])
+            np.testing.assert_allclose(ours[t, mine], r[t, mine] @ state, rtol=1e-4, atol=1e-5)
+    own = run(v, lambda g, x: g.own_value(x, *map(g.embed, "rek"), size=n), held)
+    expected = [e * (a @ b) + c for a, b, e, c in zip(
+        *(x.reshape(-1, n).astype(float) for x in (v, r, keep, k)), strict=True)]  # fmt: skip
+    np.testing.assert_allclose(own.reshape(-1, n), expected, **NEAR)
+    with pytest.raises(FormatError, match=r"read rows of one width, not .* \(6\), .* \(3\)"):
+        run(v, lambda g, x: g.own_value(x, x, x, g.embed("s"), size=n), {"s.weight": numbers(5, 3)})
+
+
 def test_positions_are_looked_up():
     x, table = numbers(3, 4), numbers(50, 4)
     ours = run(x, lambda g, _: g.embed_positions("p", 50), {"p.weight": table}, [7, 8, 9])
@@ -213,6 +257,18 @@ def test_rms_norm(group):
             part = x_row[i : i + width]
             expected = part / sqrt(sum(v * v for v in part) / width + 0.01) * weight
             np.testing.assert_allclose(row[i : i + width], expected, **NEAR)
+
+
+@pytest.mark.parametrize("kind", ["rms_norm", "layer_norm"])
+def test_each_group_of_a_norm_may_have_weights_of_its_own(kind):
+    x, held = numbers(ROWS, 12), {"n.weight": numbers(12), "n.bias": numbers(12)}
+    parts = [
+        run(x[:, at : at + 4], lambda g, x: getattr(g, kind)(x, "n", 0.01),
+            {name: vector[at : at + 4] for name, vector in held.items()})
+        for at in range(0, 12, 4)
+    ]  # fmt: skip
+    ours = run(x, lambda g, x: getattr(g, kind)(x, "n", 0.01, group=4), held)
+    np.testing.assert_allclose(ours, np.concatenate(parts, axis=1), **NEAR)
 
 
 @pytest.mark.parametrize("biased", [True, False])

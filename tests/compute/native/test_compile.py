@@ -112,6 +112,7 @@ def wire_numbers(g, draw, pick):
         g.gelu_exact,
         g.relu2,
         lambda x: g.relu_above(x, 0.3),
+        lambda x: g.decay(g.sigmoid(x), 0.3),
         lambda x: g.mul(g.magnitude(x, is_centred=draw(st.booleans())), pick()),
         g.elu_less_x,
         lambda x: g.scale(x, 0.7),

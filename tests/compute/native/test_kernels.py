@@ -8,7 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.base import _native
-from cutaway.compute.calls import NOWHERE, Elementwise, MagnitudeCall, Norm, Normalise, Places
+from cutaway.compute.calls import (
+    NOWHERE,
+    Elementwise,
+    MagnitudeCall,
+    Norm,
+    Normalise,
+    OwnValueCall,
+    Places,
+    WeighCall,
+)
 from cutaway.compute.model import Graph
 from cutaway.compute.model.ops.numbers import Number
 from support.attention_by_definition import check, make_tables, random_qkv
@@ -220,6 +229,8 @@ MAPS = {
     "relu": lambda a, _, __: np.maximum(a, 0),
     "relu2": lambda a, _, __: np.maximum(a, 0) ** 2,
     "relu_above": lambda a, _, number: np.maximum(a - number, 0),
+    "sigmoid": lambda a, _, __: sigmoid(a),
+    "decay": lambda a, _, number: np.exp(-number * sigmoid(a)),
     "elu_less_x": lambda a, _, __: np.expm1(np.minimum(a, 0)) - np.minimum(a, 0),
     "gelu_exact": lambda a, _, __: gelu_exact(a),
     "scale": lambda a, _, number: a * number,
@@ -271,6 +282,8 @@ def test_far_from_zero(kind):
     expected = {
         "softcap": 30 * np.tanh(a[0] / 30),
         "relu_above": np.maximum(a[0] - 30, 0),
+        "sigmoid": np.where(a[0] == 0, 0.5, a[0] > 0),
+        "decay": np.where(a[0] < 0, 1, 0),  # e^-15 of 0
         "sigmoid_mul": np.where(a[0] == 0, 0.5, a[0] > 0),  # of ones
         "clamped_swiglu": 2 * np.clip(a[0], 0, 30),
         "softplus_mul": np.logaddexp(a[0], 0),
@@ -327,6 +340,33 @@ def test_norms(data):
     np.testing.assert_allclose(first, expected, rtol=1e-4, atol=1e-4)
     for tier in TIERS:
         assert_same_bits(run_norm(tier, x, weight, bias, 1e-3, group, threads=2), first)
+
+
+@pytest.mark.parametrize("size", [1, 37, 64])
+def test_each_number_has_a_weight_and_heads_their_own_value(size):
+    rng, width = np.random.default_rng(size), 3 * size
+    x, weight = rng.normal(size=(4, 4, width)).astype(np.float32), rng.normal(size=width)
+    weight = weight.astype(np.float32)
+    a, b, v, y = x.transpose(1, 0, 2).reshape(4, 4, 3, size).astype(float)
+    expected = [
+        x[:, 0].astype(float) * weight,
+        (v * (a * b).sum(-1, keepdims=True) + y).reshape(4, width),
+    ]
+    results = []
+    for tier in TIERS:
+        ours = []
+        for call in (
+            lambda source, out: WeighCall(False, (source, 0), weight, (out, 0)),
+            lambda source, out: OwnValueCall(
+                False, *((source, i * width) for i in range(4)), width, size, (out, 0)
+            ),
+        ):
+            plan, source, out = make_plan_with_rows(x.reshape(4, -1), tier, 2, width=width)
+            add(plan, call(source, out))
+            ours.append(run_apart(plan, 4))
+        results.append(ours)
+        assert_same_bits(np.array(ours), np.array(results[0]))
+    np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_centred", [False, True])

@@ -94,6 +94,40 @@ def turned(tier, x, shape, scale, dt, *, cuts, threads=1):
     return stepped(plan.run, heads * values, x, cuts)
 
 
+def removed_and_added(tier, x, heads, size, *, cuts, threads=1):
+    """x (sequences, T, 6 · heads · size) through RWKV-7's heads, some rows of each a call."""
+    count, width = len(x), heads * size
+    options = {"kv_blocks": count, "context": 32, "width": width}
+    plan, source, out = make_plan_with_rows(x.reshape(-1, 6 * width), tier, threads, **options)
+    views = *((source, i * width) for i in range(6)), (out, 0)
+    add(plan, calls.Wkv(views, heads, size))
+    return stepped(plan.run, width, x, cuts)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_rwkv_s_heads_are_their_definition_with_the_same_bits_in_every_way(data):
+    heads, size = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([16, 48, 64, 80]))
+    count, length = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 20))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = (rng.normal(size=(count, length, 6, heads, size)) / 3).astype(np.float32)
+    run = partial(removed_and_added, x=x.reshape(count, length, -1), heads=heads, size=size)
+    first = run(TIERS[0], cuts=(length,))
+    for sequence, ours in zip(x.astype(float), first, strict=True):
+        state = np.zeros((heads, size, size))
+        for (v, r, keep, k, removed, loss), row in zip(sequence, ours, strict=True):
+            had = np.einsum("hk,hkv->hv", removed, state)
+            state = (
+                keep[..., None] * state + k[..., None] * v[:, None] - loss[..., None] * had[:, None]
+            )
+            expected = np.einsum("hk,hkv->hv", r, state)
+            near = 1e-4 * max(np.abs(state).max(), 1)
+            np.testing.assert_allclose(row.reshape(heads, size), expected, atol=near, rtol=1e-4)
+    cuts = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    for tier in TIERS:
+        assert_same_bits(run(tier, cuts=cuts, threads=3), first)
+
+
 def turned_by_definition(x, shape, scale, dt):
     """One sequence (T, n), in float64."""
     k_heads, heads, keys, values, grouped, most = shape

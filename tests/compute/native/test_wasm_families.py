@@ -24,7 +24,7 @@ REFUSED = ("gemma4", "gemma3n", "gemma3n-other")
     "name",
     [
         pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow)
-        for name in random_models.FAMILIES
+        for name in (*random_models.FAMILIES, "rwkv7")
         if name not in REFUSED
     ],
 )

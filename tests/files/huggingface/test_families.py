@@ -18,7 +18,7 @@ from cutaway import LLM, CutawayError
 from cutaway.compute.loading.open import open_model
 from cutaway.files.huggingface.config import Config
 from cutaway.files.weights.gguf_writer import write_gguf
-from support import tiny_tokenizers
+from support import tiny_rwkv, tiny_tokenizers
 from support.diffusion_models import DIFFUSION
 from support.families.encoders import ENCODERS
 from support.families.recurrent import RECURRENT
@@ -68,7 +68,7 @@ def test_a_text_longer_than_the_first_training_s(random_model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.parametrize("name", [*RECURRENT, *tiny_rwkv.CONFIGS])
 def test_a_state_is_that_of_transformers_after_200_tokens(random_model, name):
     """The native backend has halves of 11 bits for keys and values, so its mean error counts."""
     path, theirs = random_model(name)

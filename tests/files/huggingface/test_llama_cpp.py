@@ -10,6 +10,7 @@ from cutaway.files.weights.gguf_writer import write_gguf
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
 from support.random_models import FAMILIES, IDS, logits, save
+from support.tiny_rwkv import CONFIGS
 
 pytestmark = pytest.mark.slow
 # llama-cpp-python 0.3.36 has no window for llama, phi3 and starcoder2, one for exaone4 only where
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 # layers on, its deepseek2 experts in each file, its exaone-moe one shared expert, its mellum other
 # numbers, its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones. Its
 # kimi-linear has queries of one matrix alone; its gemma3n cuts the gates of the first ten layers,
-# shares keys from layer 20 on, and has embeddings of layers 256 wide.
+# shares keys from layer 20 on, and has embeddings of layers 256 wide. Its rwkv7 has heads of 64.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
     "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
@@ -33,6 +34,7 @@ OTHERWISE = (
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
     "laguna", "laguna-element",
     "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
+    "rwkv7-old",
 )  # fmt: skip
 
 
@@ -41,7 +43,7 @@ def log_softmax(rows):
     return rows - np.logaddexp.reduce(rows, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in OTHERWISE])
+@pytest.mark.parametrize("name", [name for name in (*FAMILIES, *CONFIGS) if name not in OTHERWISE])
 def test_llama_cpp_reads_what_we_write(name, tmp_path):
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     folder, file = tmp_path / "a model", tmp_path / "one.gguf"

@@ -21,12 +21,19 @@ from cutaway.compute.backends.gpu.program import (
     NONE,
     THREADS,
     Grid,
+    Numbers,
     Program,
     divide_up,
     no_view,
 )  # fmt: skip
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
-from cutaway.compute.backends.gpu.states import add_conv, add_delta_net, add_mamba, add_mamba1
+from cutaway.compute.backends.gpu.states import (
+    add_conv,
+    add_delta_net,
+    add_mamba,
+    add_mamba1,
+    add_wkv,
+)
 from cutaway.compute.backends.gpu.weights import DeviceWeights
 from cutaway.compute.calls import Call
 
@@ -154,6 +161,19 @@ def _magnitude(program: Program, call: calls.MagnitudeCall) -> None:
     program.add(Kernel("magnitude"), numbers, Grid(1, late=call.late))
 
 
+def _weigh(program: Program, call: calls.WeighCall) -> None:
+    numbers = program.view("x", call.x) | program.view("out", call.out)
+    numbers["weight"] = program.add_table(call.weight)
+    program.add_by_number("weigh", numbers, len(call.weight), late=call.late)
+
+
+def _own_value(program: Program, call: calls.OwnValueCall) -> None:
+    numbers: Numbers = {"size": call.size}
+    for name in ("a", "b", "v", "y", "out"):
+        numbers = numbers | program.view(name, getattr(call, name))
+    program.add(Kernel("own_value"), numbers, Grid(call.width // call.size, late=call.late))
+
+
 def _rotate(program: Program, call: calls.RotateCall) -> None:
     numbers = program.view("x", call.x) | program.view("out", call.out)
     numbers |= program.rotation(call.rotation) | {"heads": call.heads, "head_dim": call.head_dim}
@@ -182,4 +202,7 @@ _ADDERS: dict[type, Callable[[Program, Any], None]] = {
     calls.DeltaNetCall: add_delta_net,
     calls.Mamba: add_mamba,
     calls.Mamba1: add_mamba1,
+    calls.Wkv: add_wkv,
+    calls.WeighCall: _weigh,
+    calls.OwnValueCall: _own_value,
 }

@@ -21,6 +21,7 @@ from cutaway.compute.calls import (
     DeltaNetCall,
     Mamba,
     Mamba1,
+    Wkv,
 )
 from cutaway.compute.model import Graph
 from cutaway.errors import OutOfMemoryError
@@ -329,7 +330,7 @@ def make_memory(
     return memory
 
 
-_StateCall = ConvCall | DeltaNetCall | Mamba | Mamba1
+_StateCall = ConvCall | DeltaNetCall | Mamba | Mamba1 | Wkv
 
 
 def _state_floats(call: _StateCall) -> int:
@@ -337,6 +338,8 @@ def _state_floats(call: _StateCall) -> int:
         return (call.weights.taps - 1) * call.weights.width
     if isinstance(call, Mamba1):
         return call.keys * call.columns
+    if isinstance(call, Wkv):
+        return call.heads * call.size * call.size
     _, heads, keys, values = call.shape[:4]
     return heads * keys * values
 

@@ -32,6 +32,7 @@ _FILES = {
     "embed_float": ("floating", "looked_up", "embed_float"),
     "normalise": ("quantise", "lanes", "ending", "normalise"),
     "magnitude": ("lanes", "magnitude"),
+    "own_value": ("lanes", "own_value"),
     "convolve": ("ending", "convolve"),
     "mix": ("ending", "mix"),
     "rotate": ("rotation", "rotate"),

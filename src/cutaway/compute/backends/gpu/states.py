@@ -78,6 +78,16 @@ def add_mamba1(program: Program, call: calls.Mamba1) -> None:
     program.add(Kernel("scan", constants), numbers, grid, memory=buffer)
 
 
+def add_wkv(program: Program, call: calls.Wkv) -> None:
+    """Add the heads of RWKV-7."""
+    numbers, buffer = _next_state(program)
+    names = ("v", "r", "keep", "k", "removed", "loss", "out")
+    for name, view in zip(names, call.views, strict=True):
+        numbers = numbers | program.view(name, view)
+    grid = Grid(call.size // 16, y=call.heads, z="sequences")
+    program.add(Kernel("wkv", (("KEYS", f"{call.size}u"),)), numbers, grid, memory=buffer)
+
+
 def _add_scan(
     program: Program,
     views: tuple[View, View],

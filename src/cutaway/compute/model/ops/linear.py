@@ -99,19 +99,21 @@ class LinearMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     def linear(
-        self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = ""
-    ) -> Tensor:
+        self, x: Tensor, weight: str, rows: tuple[int, int] | None = None, bias: str = "",
+        *, ending: str = "bias",
+    ) -> Tensor:  # fmt: skip
         """Add x Wᵀ (+ b if the file has a bias): (M, in) -> (M, out).
 
         rows: (first, last): only outputs first … last - 1, if several matrices are fused into one
-        bias: the name of the bias without ".bias", if it is not the matrix's name
+        bias: the name of the bias without ".bias", if it is not the matrix's name; ending: the
+              ending of the name in place of "bias"
         If the file has an order (GPTQ's act-order), column i is for number order[i] of x.
         """
         out, inner = self.matrix(weight)
         if inner != x.width:
             raise FormatError(f"tensor {weight}.weight takes {inner} inputs; {x.width} come in")
         weights = {"weight": f"{weight}.weight"}
-        if self.has(bias_name := f"{bias or weight}.bias"):
+        if self.has(bias_name := f"{bias or weight}.{ending}"):
             self._expect(bias_name, (out,))
             weights["bias"] = bias_name
         if self.has(order := f"{weight}.order"):

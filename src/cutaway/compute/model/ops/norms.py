@@ -42,7 +42,7 @@ class RmsNorm(NormOp, kind="rms_norm"):
         mean_square = np.mean(groups * groups, axis=-1, keepdims=True)  # (M, groups, 1)
         y: Array = groups / np.sqrt(mean_square + np.float32(self.eps))
         if self.weights:
-            y = y * run.weight(self.weights["weight"])
+            y = y * run.weight(self.weights["weight"]).reshape(-1, self.group)
         return y.reshape(x.shape)
 
 
@@ -57,9 +57,9 @@ class LayerNorm(NormOp, kind="layer_norm"):
         variance = np.mean(centred * centred, axis=-1, keepdims=True)  # (M, groups, 1)
         y: Array = centred / np.sqrt(variance + np.float32(self.eps))
         if "weight" in self.weights:
-            y = y * run.weight(self.weights["weight"])
+            y = y * run.weight(self.weights["weight"]).reshape(-1, self.group)
         if "bias" in self.weights:
-            y = y + run.weight(self.weights["bias"])
+            y = y + run.weight(self.weights["bias"]).reshape(-1, self.group)
         return y.reshape(x.shape)
 
 
@@ -90,7 +90,7 @@ class NormMethods(Wiring):
 
         weight: "" if the norm has no weights
         group: how many numbers, such as a head's, are normed together. All groups have the same
-               weights; or each group has a row of weights, if the file has a matrix
+               weights; or each group has its own, if the file has a weight for each number
         ending: the ending of the weights' name; "": the name has no ending
         name: the result's name; "": that of the weights, or of the op
         """
@@ -119,6 +119,6 @@ class NormMethods(Wiring):
         group = group or x.width
         self._expect_groups(x, group)
         for tensor in weights.values():
-            apart = x.width // group, group
-            self._expect(tensor, apart if self.shapes.get(tensor) == apart else (group,))
+            apart, shape = ((x.width // group, group), (x.width,)), self.shapes.get(tensor)
+            self._expect(tensor, shape if shape in apart else (group,))
         return self._add(kind, x.width, x, name=name, weights=weights, eps=eps, group=group)

@@ -5,13 +5,13 @@ A new op is a class here, a method in ``NumberMethods``, and a line in native/el
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import erf, pi, sqrt
+from math import erf, pi, prod, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cutaway.compute.calls import NOWHERE, Elementwise, OpCall
+from cutaway.compute.calls import NOWHERE, Elementwise, OpCall, WeighCall
 from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
@@ -102,6 +102,18 @@ class Silu(Number, kind="silu", definition=_silu):
     """x · sigmoid(x)."""
 
 
+class Sigmoid(Number, kind="sigmoid", definition=lambda x: _scale_by_sigmoid(np.ones_like(x), x)):
+    """1 / (1 + e^-x)."""
+
+
+class Decay(Number, kind="decay"):
+    """e^(-number · sigmoid(x)), the share of a state that is kept; number is at least 0."""
+
+    def _define(self, x: Numbers) -> Numbers:
+        y: Numbers = np.exp(_scale_by_sigmoid(np.full_like(x, -self.number), x))
+        return y
+
+
 class Gelu(Number, kind="gelu", definition=_gelu):
     """x · Φ(x), where Φ is approximated by tanh (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
 
@@ -160,6 +172,17 @@ class ScaleBy(Number, kind="scale_by"):
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
         return self._call(at, Scale.kind, float(to.vector(self.weights["factor"])[0]))
+
+
+class Weigh(Number, kind="weigh"):
+    """Each number times a weight of its own."""
+
+    def _compute(self, run: Run, *inputs: Array) -> Array:
+        return inputs[0] * run.weight(self.weights["weight"]).ravel()
+
+    def _lower(self, to: Lowering, at: Site) -> OpCall:
+        weight = to.vector(self.weights["weight"]).ravel()
+        return WeighCall(at.late, at.reads[0], weight, at.out)
 
 
 class ClampedSwiglu(Number, kind="clamped_swiglu"):
@@ -238,6 +261,7 @@ class NumberMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
     silu, gelu, gelu_exact = _unary(Silu), _unary(Gelu), _unary(GeluExact)
+    sigmoid = _unary(Sigmoid)
     relu, relu2, elu_less_x = _unary(Relu), _unary(Relu2), _unary(EluLessX)
     add, silu_mul = _binary(Add), _binary(SiluMul)
     gelu_mul, gelu_exact_mul = _binary(GeluMul), _binary(GeluExactMul)
@@ -256,6 +280,17 @@ class NumberMethods(Wiring):
         factor = f"{weight}.weight"
         self._expect(factor, (1,))
         return self._add(ScaleBy, x.width, x, name=weight, weights={"factor": factor})
+
+    def weigh(self, x: Tensor, weight: str) -> Tensor:
+        """Add x · w, where each number has a weight of its own: (M, n) -> (M, n)."""
+        name = f"{weight}.weight"
+        if prod(self.shapes.get(name, (0,))) != x.width:
+            self._expect(name, (x.width,))
+        return self._add(Weigh, x.width, x, name=weight, weights={"weight": name})
+
+    def decay(self, x: Tensor, number: float) -> Tensor:
+        """See ``Decay``."""
+        return self._number(Decay, x, number=number)
 
     def relu_above(self, x: Tensor, number: float) -> Tensor:
         """See ``ReluAbove``."""

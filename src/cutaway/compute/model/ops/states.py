@@ -1,7 +1,8 @@
 """Ops that keep a recurrent state of each text; the text's tokens change it one after another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from cutaway.compute.calls import (
     Mamba,
     Mamba1,
     OpCall,
+    OwnValueCall,
+    Wkv,
 )
-from cutaway.compute.model.op import Array, Lowering, Run, Site, Tensor, TokenMixer
+from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor, TokenMixer
 from cutaway.compute.model.wiring import Wiring
 from cutaway.errors import FormatError
 
@@ -35,8 +38,12 @@ class Conv(StateOp, kind="conv"):
     The state has the inputs of the last taps - 1 rows: (taps - 1, width).
     """
 
+    def taps(self, weight: Array) -> Array:
+        """Return the weights of the taps, (taps, width), from the op's tensor."""
+        return weight.reshape(self.out.width, -1).T
+
     def _compute(self, run: Run, x: Array) -> Array:
-        weight = run.weight(self.weights["weight"]).reshape(x.shape[1], -1).T
+        weight = self.taps(run.weight(self.weights["weight"]))
         bias = run.weight(self.weights["bias"]) if "bias" in self.weights else 0
         taps, out = len(weight), np.empty_like(x)
         for rows, before in run.states(self.out.name, self.state):
@@ -48,7 +55,7 @@ class Conv(StateOp, kind="conv"):
         return out
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
-        weight = to.vector(self.weights["weight"]).reshape(self.out.width, -1).T  # (taps, width)
+        weight = self.taps(to.vector(self.weights["weight"]))
         taps, width = weight.shape
         if taps > MOST_TAPS:
             raise FormatError(
@@ -57,6 +64,18 @@ class Conv(StateOp, kind="conv"):
             )
         flat, bias = np.ascontiguousarray(weight).ravel(), to.vector(self.weights.get("bias"))
         return ConvCall(at.reads[0], at.out, ConvWeights(flat, bias, width, taps))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenShift(Conv, kind="token_shift"):
+    """x + (the row before - x) · mix, number by number; row: which row of the tensor is mix."""
+
+    row: int
+
+    def taps(self, weight: Array) -> Array:
+        """See ``Conv``."""
+        mix = weight.reshape(-1, self.out.width)[self.row]
+        return np.stack([mix, 1 - mix])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +219,50 @@ class SelectiveScan(HeadStates, kind="selective_scan"):
         return Mamba1((x, dt, k, q, at.out), keys, values, (a, to.vector(self.weights["d"])))
 
 
+class Wkv7(HeadStates, kind="wkv7"):
+    """The heads of RWKV-7 (Peng et al. 2025, arXiv 2503.14456).
+
+    A token makes of each head's state S: keep · S - loss ⊗ (removedᵀS) + k ⊗ v, and gives rᵀS.
+    """
+
+    first_value = 0
+
+    def _compute(self, run: Run, *inputs: Array) -> Array:
+        heads, n, _ = self.state
+        v, r, keep, k, removed, loss = (x.reshape(len(x), heads, n) for x in inputs)
+        out = np.empty_like(v)
+        for rows, before in run.states(self.out.name, self.state):
+            state = before  # (heads, keys, values)
+            for row in range(rows.start, rows.stop):
+                had = np.einsum("hk,hkv->hv", removed[row], state)
+                state = state * keep[row, :, :, None] + k[row, :, :, None] * v[row, :, None]
+                state = state - loss[row, :, :, None] * had[:, None]
+                out[row] = np.einsum("hk,hkv->hv", r[row], state)
+                run.keep(self.out.name, row, state)
+        return out.reshape(len(out), heads * n)
+
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        v, r, keep, k, removed, loss = at.reads
+        heads, size = self._shape()[1:3]
+        return Wkv((v, r, keep, k, removed, loss, at.out), heads, size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnValue(Op, kind="own_value"):
+    """y + v · (aᵀb) for each head by itself: in RWKV-7, what a token gives itself."""
+
+    size: int
+
+    def _compute(self, _: Run, *inputs: Array) -> Array:
+        a, b, v, y = (x.reshape(len(x), x.shape[1] // self.size, self.size) for x in inputs)
+        out: Array = y + v * (a * b).sum(axis=-1, keepdims=True)
+        return out.reshape(len(out), self.out.width)
+
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        a, b, v, y = at.reads
+        return OwnValueCall(at.late, a, b, v, y, self.out.width, self.size, at.out)
+
+
 def _unit(x: Array) -> Array:
     """Scale each vector to length 1."""
     unit: Array = x / np.sqrt(np.sum(x * x, axis=-1, keepdims=True) + np.float32(1e-6))
@@ -225,6 +288,37 @@ class StateMethods(Wiring):
             weights["bias"] = bias
         state = (taps - 1, x.width)
         return self._add(Conv, x.width, x, name=weight, weights=weights, layer=layer, state=state)
+
+    def token_shift(self, x: Tensor, weight: str, *, layer: int, row: int = 0) -> Tensor:
+        """Mix each number with that of the row before: (M, n) -> (M, n). See ``TokenShift``."""
+        name = f"{weight}.weight"
+        rows = prod(self.shapes.get(name, (0,))) // x.width
+        self._expect_but_ones(name, (rows, x.width))
+        if row >= rows:
+            raise FormatError(f"tensor {name} has {rows} rows of {x.width} numbers, not {row + 1}")
+        return self._add(
+            TokenShift, x.width, x, name=weight, weights={"weight": name}, layer=layer,
+            state=(1, x.width), row=row,
+        )  # fmt: skip
+
+    def wkv7(self, *inputs: Tensor, layer: int, size: int) -> Tensor:
+        """See ``Wkv7``: v, r, keep, k, removed and loss, (M, heads·size) each -> the same."""
+        self._expect_heads(inputs, size)
+        heads = inputs[0].width // size
+        return self._add(
+            Wkv7, heads * size, *inputs, layer=layer, state=(heads, size, size), k_heads=heads
+        )
+
+    def own_value(self, *inputs: Tensor, size: int) -> Tensor:
+        """See ``OwnValue``: a, b, v and y, (M, heads·size) each -> the same."""
+        self._expect_heads(inputs, size)
+        return self._add(OwnValue, inputs[0].width, *inputs, size=size)
+
+    def _expect_heads(self, inputs: Sequence[Tensor], size: int) -> None:
+        self._expect_groups(inputs[0], size)
+        if len({x.width for x in inputs}) > 1:
+            widths = ", ".join(f"{x.name} ({x.width})" for x in inputs)
+            raise FormatError(f"heads of RWKV-7 read rows of one width, not {widths}")
 
     def delta_net(
         self, x: Tensor, a: Tensor, b: Tensor, prefix: str, *, layer: int, k_heads: int,

@@ -27,12 +27,13 @@ from cutaway.files.huggingface.families import (
     mamba1,
     mixtures,
     recurrent,
+    rwkv,
 )
 from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
     llama, apertus, mixtures, laguna, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba, mamba1,
-    bert, deberta, diffusion, hrm,
+    bert, deberta, diffusion, hrm, rwkv,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

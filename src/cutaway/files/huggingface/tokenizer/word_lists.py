@@ -168,10 +168,12 @@ def _byte_strings(path: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
     }
     if not all(key.isdecimal() and isinstance(text, str) for key, text in texts.items()):
         tokenizer_config.fail("added_tokens_decoder", "an object of tokens by their ids")
-    added = {int(key): text for key, text in texts.items() if text not in vocab}
+    specials = {int(key): text for key, text in texts.items() if text not in vocab}
     return {
         "model": {"type": BYTE_STRINGS, "vocab": vocab},
-        "added_tokens": [{"id": i, "content": text, "special": True} for i, text in added.items()],
+        "added_tokens": [
+            {"id": i, "content": text, "special": True} for i, text in specials.items()
+        ],
     }
 
 
