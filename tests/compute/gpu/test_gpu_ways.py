@@ -8,6 +8,7 @@ from cutaway.engine.interventions import add, patch, scale
 from cutaway.features.inside.look import inside
 from cutaway.rerun.forks import branch
 from cutaway.trace import Trace
+from support import random_models
 from support.adapters import adapter_of
 from support.random_dflash import drafter_tensors, write_drafter
 from support.random_granite_hybrid import write_tiny_granite_hybrid
@@ -254,6 +255,26 @@ def test_vectors_and_relevance(both, tmp_path):
 def test_vectors_of_an_encoder(both, tiny_encoder):
     cpu, gpu = (llm.embed(TEXTS).vectors for llm in both(tiny_encoder))
     assert cpu.tobytes() == gpu.tobytes()
+
+
+def test_vectors_of_embedding_gemma_2(both, tmp_path):
+    """Windows to both sides, embeddings of layers, and a matrix after pooling."""
+    save_folder("embedding_gemma2", tmp_path)
+    cpu, gpu = (llm.embed(TEXTS).vectors for llm in both(tmp_path))
+    assert cpu.tobytes() == gpu.tobytes()
+
+
+def test_relevance_by_the_last_row_of_a_decoder(both, tmp_path):
+    save_folder("rank-qwen3", tmp_path)
+    cpu, gpu = (llm.rerank("ab", TEXTS).results for llm in both(tmp_path))
+    assert cpu == gpu
+    assert len({result.score for result in cpu}) == len(TEXTS)
+
+
+def save_folder(name, path):
+    for library in ("torch", "transformers"):
+        pytest.importorskip(library, reason=f"needs {library}: pip install '.[test-transformers]'")
+    random_models.save(name, path)
 
 
 def test_canvases(both, tiny_diffusion_path):
