@@ -48,6 +48,10 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     yield "file", f"{card.path} ({megabytes(card.file_bytes)})"
     yield "architecture", f"{c.architecture}, {card.parameters / 1e6:,.0f} million parameters"
     yield "layers", f"{c.layers} of width {c.hidden:,}"
+    depth = 1 + max((layer for group in card.kv.groups for layer in group.layers), default=0)
+    if depth > c.layers:
+        yield "", f"run several times, {depth} layers deep"
+        yield "", f"{megabytes(card.active_bytes)} of weights read for a token"
     yield "attention", _heads(c)
     if not c.is_causal:
         yield "", _attention(c)

@@ -3,6 +3,7 @@
 import pytest
 
 from cutaway import LLM
+from cutaway.cli.main import main
 from cutaway.compute.loading.info import ModelInfo
 from cutaway.compute.lowering.packing import reads_of
 from cutaway.compute.model.anatomy import Anatomy, LayerRun
@@ -80,6 +81,17 @@ def test_a_token_reads_a_layer_s_weights_at_each_of_its_depths(paths):
             graphs.append(reads_of(LLM(path, backend="reference").graph, file.tensors))
     assert (graphs[0].always, graphs[0].active) == (graphs[1].always, graphs[1].active)
     assert graphs[0].experts * len(RUNS) == graphs[1].experts * 2
+
+
+def test_the_card_tells_how_deep_runs_make_a_model(paths, capsys):
+    shown = []
+    for path in paths:
+        assert main(["models", "show", str(path)]) == 0
+        shown.append(capsys.readouterr().out)
+    assert "2 of width 32\n" in shown[0]
+    assert "run several times, 4 layers deep\n" in shown[0]
+    assert "4 of width 32\n" in shown[1]
+    assert "several times" not in shown[1]
 
 
 def test_places_are_named_by_depth_and_tell_the_layer_and_its_run(paths):
