@@ -1,6 +1,6 @@
 """Measures what each kind of drafts brings, on routine and on surprising text.
 
-    python bench/drafts.py smollm2 dflash:drafter/ draft:small.gguf
+    python bench/drafts.py smollm2 dspark:drafter/ draft:small.gguf
 
 Each row has tokens a pass, how many draft tokens were right, and two speed-ups:
 
@@ -27,10 +27,15 @@ from routine_texts import STORIES, routine_prompts
 
 ROW = 0.4 / 7
 """A row beside the first, in steps of a 1B model: eight rows cost 1.4 steps (docs/speed.md)."""
-PASSES = {"ngram": 0.0, "jacobi": 0.0, "draft": 0.11, "mtp": 0.27, "eagle": 0.12, "dflash": 0.32}
+PASSES = {
+    "ngram": 0.0, "jacobi": 0.0, "draft": 0.11, "mtp": 0.27, "eagle": 0.12, "dflash": 0.32,
+    "dspark": 0.16,
+}  # fmt: skip
 """A pass of each drafter for one row, in steps, by its weights beside Llama 3.2 1B's: 16 layers of
 61 million and a head of 263 million. 135 million of a draft model; a layer and the head (mtp); a
-layer and a head of 32,000 tokens (eagle); two layers, fc and the head (dflash)."""
+layer and a head of 32,000 tokens (eagle); two layers, fc and the head (dflash); the same with a
+head for a sixth of the vocabulary, and a Markov head of rank 64 for each of eight tokens, as
+train_drafter.py trains it (dspark)."""
 
 
 class Kind(NamedTuple):
@@ -105,12 +110,16 @@ def timed(llm: LLM, drafts: str, kind: Kind, pairs: int) -> str:
     return f"{median(without[1:]):.0f} | {median(with_drafts[1:]):.0f} | {median(ratios):.2f}×"
 
 
-def measure(llm: LLM, kinds: list[str], given: argparse.Namespace) -> None:
-    """Print a row for each kind of drafts and of text."""
+def measure(kinds: list[str], given: argparse.Namespace) -> None:
+    """Print a row for each kind of drafts and of text.
+
+    Each kind has a model of its own, since a drafter has not read prompts that another one cached.
+    """
     here = " here, tokens a second without | with | |" if given.pairs else ""
     print(f"| drafts | text | tokens a pass | accepted | at a 1B model's costs |{here}")
     print("|---|---|---|---|---|" + "---|---|---|" * bool(given.pairs))
     for drafts in kinds:
+        llm = LLM(given.model)
         for kind in kinds_of_text(llm, given.prompts, given.length):
             tokens, total = expected(llm, drafts, kind)
             passes = tokens - total.accepted
@@ -132,7 +141,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=200)
     parser.add_argument("--pairs", type=int, default=5, help="0: no clock")
     given = parser.parse_args()
-    measure(LLM(given.model), ["ngram", *given.drafts], given)
+    measure(["ngram", *given.drafts], given)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Prompts for routine texts, which drafters are trained and measured with, and for surprising ones.
 
-Routine is what a program asks for: JSON, code, tables, SQL, forms. A drafter is trained with all
-things but every eighth, and measured with those. For surprising texts, the model invents a story.
+Routine is what a program asks for: JSON, code, tables, SQL, forms. A drafter is measured with every
+eighth thing, and trained with all others. For surprising texts, the model invents a story.
 """
 
 from cutaway import LLM
@@ -25,15 +25,28 @@ parrot island castle forest market hospital library museum hotel kitchen factory
 airport theatre student teacher doctor farmer sailor driver painter singer customer
 employee product order invoice account payment device
 """
+_MORE_THINGS = """
+apple banana lemon cherry peach grape carrot onion pepper bean cookie sandwich cheese
+sausage soup salad coffee tea juice wine dog cat cow sheep goat pig duck goose fox
+wolf bear lion elephant monkey snake frog fish whale shark bee butterfly ant hat shoe
+sock glove scarf belt ring necklace watch wallet sofa desk shelf cabinet pillow towel
+curtain vase drum flute trumpet piano bus truck boat plane motorcycle tractor rocket
+battery cable screen keyboard printer sensor pump valve pipe screw nail
+brush pen notebook magazine newspaper envelope poster photo letter song film game
+course lesson exam school office bank restaurant street village country city event
+meeting task project report contract policy message server website
+"""
 
 STORIES = ("The next morning ", "Emma had ", "I cannot think ", "My dear friend ")
 
 
 def routine_prompts(llm: LLM, *, held_out: bool) -> list[list[int]]:
     """Return the prompts' token ids; held_out: those that no drafter was trained with."""
+    things = _THINGS.split()
+    measured = things[7::8]
+    trained = sorted({*things, *_MORE_THINGS.split()} - {*measured})
     return [
         llm.chat_prompt([{"role": "user", "content": task.format(thing)}])
-        for number, thing in enumerate(_THINGS.split())
-        if (number % 8 == 7) == held_out
+        for thing in (measured if held_out else trained)
         for task in _TASKS
     ]
