@@ -48,11 +48,11 @@ def test_each_paragraph_opens_what_it_claims(open_page, address):
         assert figures == re.findall(r"\{(.+?)\}", paragraph.text)
         links.nth(number).click()
         lesson = read(paragraph.lesson)
-        shown = page.tab.locator("run-guide [aria-current]")
-        shown.wait_for()
+        point = lesson.points[paragraph.point - 1]
+        shown = page.tab.locator("run-guide [aria-current]", has_text=point.text)
+        shown.wait_for()  # not of the sentence that was marked before the address was read
         page.settle()
         assert page.tab.locator("run-guide h2").inner_text() == lesson.title
-        point = lesson.points[paragraph.point - 1]
         assert shown.inner_text() == point.text
         for figure in figures:
             assert figure in shown.inner_text(), (paragraph.title, figure)
