@@ -9,7 +9,8 @@ from cutaway.files.weights.gguf_writer import write_gguf
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
-from support.random_models import FAMILIES, IDS, logits, save
+from support import tiny_tokenizers
+from support.random_models import FAMILIES, IDS, logits, save, save_row
 from support.tiny_rwkv import CONFIGS
 
 pytestmark = pytest.mark.slow
@@ -45,10 +46,24 @@ def log_softmax(rows):
 
 @pytest.mark.parametrize("name", [name for name in (*FAMILIES, *CONFIGS) if name not in OTHERWISE])
 def test_llama_cpp_reads_what_we_write(name, tmp_path):
+    compare(save(name, tmp_path / "a model"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("cohere-normed-heads", {"num_hidden_layers": 64}), ("exaone_moe", {"num_shared_experts": 1})],
+)
+def test_llama_cpp_reads_those_of_a_size_that_it_knows(name, size, tmp_path):
+    row, tokenizer = FAMILIES[name], tiny_tokenizers.byte_level()
+    row = row._replace(values={**row.values, **size})
+    compare(save_row(row, tmp_path / "a model", "float32", tokenizer), tmp_path)
+
+
+def compare(model, path):
+    """Compare log-probabilities of transformers, of the reference backend and of llama.cpp."""
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
-    folder, file = tmp_path / "a model", tmp_path / "one.gguf"
-    ours = log_softmax(logits(save(name, folder), IDS[:30]))
-    with open_model(folder) as opened:
+    file, ours = path / "one.gguf", log_softmax(logits(model, IDS[:30]))
+    with open_model(path / "a model") as opened:
         write_gguf(file, opened)
     llm = LLM(file, backend="reference")
     assert np.abs(log_softmax(llm.logits(IDS[:30])) - ours).max() < 1e-3
