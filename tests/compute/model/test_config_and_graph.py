@@ -299,7 +299,7 @@ def test_each_architecture_has_its_own_epsilon():
         "ssm__group_count": 2, "ssm__time_step_rank": 4, "ssm__state_size": 8,
         "ssm__inner_size": 64, "ssm__conv_kernel": 4, "attention__kv_lora_rank": 16,
         "rope__dimension_count": 2, "attention__relative_buckets_count": 8,
-        "attention__head_count_kv": 4, "wkv__head_size": 8,
+        "attention__head_count_kv": 4, "wkv__head_size": 8, "slow_cycles": 2, "fast_cycles": 2,
     }  # fmt: skip
     for name, row in ((name, row) for rows in tables() for name, row in rows.items()):
         eps = 1e-5 if row.layer_norm else 1e-6
