@@ -255,7 +255,7 @@ Step Plan::step_of(const Batch& batch, bool whole) {
   for (const auto& s : segments_)
     if (const int last = s.first + s.rows - 1; !batch.stored) stored_.push_back({last, block(last, batch.positions[last])});
   return {*kernels, *pool, batch, buffers_, segments_, stored_, {(float*)scratch_.data(), scratch_floats_},
-          prefetch_.begin(batch.rows, batch.logits), whole};
+          whole ? prefetch_.begin(batch.rows, batch.logits) : Ahead::kNone, whole};
 }
 
 const float* Plan::run(const Batch& original, size_t first, size_t last) {

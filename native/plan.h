@@ -166,7 +166,7 @@ class Plan {
   // An empty plan with another's threads, tier, context, keys and values, and states. Its layers must claim them again,
   // but for those that only read what the other's layers store.
   explicit Plan(const Plan* other)
-      : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_("none"),
+      : pool(other->pool), kernels(other->kernels), options_(other->options_), prefetch_(options_.prefetch),
         whole_(other->whole_), windowed_(other->windowed_), states_(other->states_), kv_places_(other->kv_places_) {}
 
   Plan(const Plan&) = delete;

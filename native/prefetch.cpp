@@ -1,6 +1,7 @@
 #include "prefetch.h"
 
 #include <stdexcept>
+#include <utility>
 
 namespace cutaway {
 namespace {
@@ -32,12 +33,13 @@ Ahead PrefetchTrial::begin(int rows, int logits) {
 }
 
 void PrefetchTrial::end(double seconds) {
-  if (!timed_) return;
+  Kind* const kind = std::exchange(timed_, nullptr);
+  if (!kind) return;
   round_[turn_] = seconds;
   turn_ = (turn_ + 1) % kChoices;
   if (turn_) return;
-  for (int i = 0; i < kChoices; i++) timed_->rounds[i].push_back(round_[i]);
-  if (timed_->is_known()) conclude(*timed_);
+  for (int i = 0; i < kChoices; i++) kind->rounds[i].push_back(round_[i]);
+  if (kind->is_known()) conclude(*kind);
 }
 
 void PrefetchTrial::conclude(Kind& kind) const {

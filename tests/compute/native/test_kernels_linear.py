@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cutaway.compute import calls
+from cutaway.compute.backends import Batch
 from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import FORMATS, dequantize
 from random_blocks import set_scales
@@ -150,8 +151,19 @@ def test_the_fastest_prefetch_is_found_in_some_steps_or_named():
     assert {found[0], found[2]} <= {"none", "near", "far"}
     named = linear_plan(TIERS[0], "Q4_1", raw, 16, x, prefetch="near")
     assert named.prefetch == "near, near, near"
+    assert named.beside().prefetch == "near, near, near"
+    assert plan.beside().prefetch == "not known yet, not known yet, not known yet"  # its own trial
     with pytest.raises(ValueError, match="prefetch 'fast' is not one of none, near, far"):
         linear_plan(TIERS[0], "Q4_1", raw, 16, x, prefetch="fast")
+
+
+def test_pieces_of_a_step_are_not_timed():
+    raw, x = random_bytes(np.random.default_rng(3), "Q4_1", 16, 32), random_rows(4, 4, 32)
+    plan, zeros = linear_plan(TIERS[0], "Q4_1", raw, 16, x), np.zeros(1, np.int32)
+    batch = Batch(zeros, zeros, zeros, np.zeros((1, 1), np.int32), zeros)
+    for _ in range(60):
+        plan.run(batch, 0, 1), plan.run(batch, 1, 2)
+    assert plan.prefetch == "not known yet, not known yet, not known yet"
 
 
 @pytest.mark.parametrize("tier", TIERS)
