@@ -37,6 +37,9 @@ layer and a head of 32,000 tokens (eagle); two layers, fc and the head (dflash);
 head for a sixth of the vocabulary, and a Markov head of rank 64 for each of eight tokens, as
 train_drafter.py trains it (dspark)."""
 
+READ = 0.1
+"""A token that a draft model missed, and reads before it drafts, in its passes."""
+
 
 class Kind(NamedTuple):
     """A kind of text: its name, its prompts, how it is drawn."""
@@ -91,8 +94,10 @@ def stated_costs(drafts: str) -> Callable[..., tuple[float, ...]]:
 
 def expected(llm: LLM, drafts: str, kind: Kind) -> tuple[int, Speculation]:
     """Write at the stated costs; return tokens and drafts, which depend on no clock."""
+    a_token = READ * PASSES[drafts.partition(":")[0]]
     with (
         patch.object(lengths.StepCosts, "draft_costs", stated_costs(drafts)),
+        patch.object(lengths.StepCosts, "reading_cost", lambda *given: a_token * given[-1]),
         patch.object(lengths.StepCosts, "probes", lambda *_: False),
     ):
         tokens, _, total = write(llm, drafts, kind)

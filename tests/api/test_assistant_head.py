@@ -123,7 +123,7 @@ def test_they_compute_what_transformers_does(
 
     monkeypatch.setattr(drafter, "_guess", noted_guess)
     monkeypatch.setattr(drafter, "propose", noted_propose)
-    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, costs: min(room, 4))
+    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, *_costs: min(room, 4))
     llm.generate(TEXT, speculate=drafter.name, temperature=1.0, **OPTIONS)
     assert len(blocks) > 2
     assert max(len(tokens) for _, tokens, _ in blocks) == 4

@@ -6,6 +6,7 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.engine.speculation import DraftLength
+from cutaway.engine.speculation.length import StepCosts
 from support.adapters import adapter_of
 from support.drafter_formulas import norm_rows, rotate_heads
 from support.random_dflash import (
@@ -149,7 +150,7 @@ def test_they_compute_what_their_definition_says(
         kind == "dflash" or config.get("architectures") == ["DFlashDraftModel"]
     )
     blocks = noted_blocks(drafter, monkeypatch)
-    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, costs: min(room, 5))
+    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, *_costs: min(room, 5))
     done = llm.generate(TEXT, speculate=f"{kind}:{at}", **OPTIONS, temperature=1.0)
     text, embedding = [*TEXT, *done.token_ids], llm.backend.weight("token_embd.weight")
     tensors = llm.tensors(text, list(drafter.reads))
@@ -189,7 +190,7 @@ def test_they_compute_what_transformers_does(path, tmp_path, monkeypatch, kinds)
     llm.load_draft(drafts)
     drafter = llm.engine.speculator.draft
     blocks = noted_blocks(drafter, monkeypatch)
-    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, costs: min(room, 5))
+    monkeypatch.setattr(DraftLength, "propose", lambda _, match_length, room, *_costs: min(room, 5))
     done = llm.generate(TEXT, speculate=drafts, **OPTIONS, temperature=1.0)
     text, embedding = [*TEXT, *done.token_ids], llm.backend.weight("token_embd.weight")
     tensors = llm.tensors(text, list(drafter.reads))
@@ -240,6 +241,7 @@ def test_a_gguf_file_drafts_as_its_folder_does(path, tmp_path, kind, architectur
     ):
         llm.load_draft(f"{kind}:{at}")
         llm.engine.speculator.draft.cost = 0.1
+        llm.engine.speculator.costs = StepCosts()  # as if no text had been written yet
         done = llm.generate(TEXT, speculate=f"{kind}:{at}", **OPTIONS, temperature=1.0)
         found.append((done.token_ids, done.speculation.proposed, llm.engine.speculator.draft.form))
     assert found[0] == found[1]

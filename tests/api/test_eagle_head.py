@@ -172,8 +172,11 @@ def test_random_heads_change_no_text_in_any_company(path, eagle, kv_tokens):
 def test_samples_of_one_prompt(good):
     target, head = good
     options = OPTIONS | {"temperature": 0.7, "n": 3}
+    llm = LLM(target)
+    llm.load_draft(f"eagle:{head}")
+    llm.engine.speculator.draft.cost = 0.1  # the head is nearly as large as the tiny model
     ways = ("off", f"eagle:{head}")
-    plain, drafted = (LLM(target).generate(TEXT * 5, speculate=s, **options) for s in ways)
+    plain, drafted = (llm.generate(TEXT * 5, speculate=s, **options) for s in ways)
     assert [c.fingerprint for c in drafted] == [c.fingerprint for c in plain]
     assert all(c.speculation.accepted > 2 for c in drafted)
 

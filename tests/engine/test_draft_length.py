@@ -163,6 +163,16 @@ def test_without_room_or_drafts_nothing_is_learnt_and_drafts_that_cost_a_step_ar
     assert run(drafts, [2] * 60, right=0) == run(fresh, [2] * 60, right=0)
 
 
+def test_waking_is_staked_unless_its_drafts_are_expected_to_pay_it_back():
+    drafts = DraftLength(FROM_MODEL)
+    assert drafts.propose(0, 9, CHEAP, waking=1.2 * STAKE) == 0
+    assert 0 < drafts.propose(0, 9, CHEAP, waking=1.2) < drafts.propose(0, 9, CHEAP)
+    assert drafts.propose(0, 9, CHEAP, waking=20, left=30) == 0
+    assert drafts.propose(0, 9, CHEAP, waking=20, left=60) > 0
+    drafts.learn(0, 1, 0, 20 + CHEAP[1])
+    assert drafts.propose(0, 9, CHEAP) > 0  # the stake is what it was, less a draft
+
+
 # -- what draft tokens cost ------------------------------------------------------------------------
 
 
@@ -229,6 +239,53 @@ def test_the_passes_of_a_drafter_cost_as_much_as_was_measured(blocks, passes):
         found.learn_step(1, 0.010)
     assert found.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.4 * passes)
     assert found.draft_costs(1, 1, drafter)[0] == 0
+
+
+def follow(found, name, seconds):
+    """Measure three steps of each number of rows that a head follows."""
+    for rows, s in seconds.items():
+        for _ in range(3):
+            found.learn_step(rows, s, name)
+    return found
+
+
+def test_a_head_is_charged_with_what_it_costs_to_follow():
+    head = Drafter(0.25, blocks=True)
+    found = follow(measured({1: 0.010, 9: 0.014}), head.name, {1: 0.012, 9: 0.017})
+    of = found.draft_costs(1, 1, head)
+    assert of[0] == pytest.approx(0.2)
+    assert of[8] == pytest.approx(0.7 + 0.25)
+    assert found.draft_costs(1, 1)[8] == pytest.approx(0.4)  # of drafts from the text
+    assert found.draft_costs(1, 1, Drafter(0.25, blocks=False))[0] == 0  # which follows nothing
+
+
+def test_following_costs_nothing_until_it_is_measured_and_steps_alone_are_guessed_until_they_are():
+    head = Drafter(0.25, blocks=True)
+    of = follow(measured({1: 0.010}), head.name, {9: 0.017}).draft_costs(1, 1, head)
+    assert (of[0], of[8]) == (0, pytest.approx(0.7 + 0.25))
+    of = follow(StepCosts(), head.name, {9: 0.018}).draft_costs(1, 1, head)
+    assert (of[0], of[8]) == (0, pytest.approx(8 * ROW_COST + 0.25))
+    found = follow(measured({1: 0.010}), head.name, {1: 0.009})  # noise
+    assert found.draft_costs(1, 1, head)[0] == 0
+
+
+def test_steps_that_nobody_follows_are_measured_after_three():
+    found = follow(StepCosts(), "head", {1: 0.012})
+    assert not found.is_measured(1)
+    for _ in range(3):
+        assert not found.is_measured(1)
+        found.learn_step(1, 0.010)
+    assert found.is_measured(1)
+    assert not found.is_measured(2)
+
+
+def test_tokens_that_are_read_late_cost_what_was_measured():
+    drafter, found = Drafter(0.25, blocks=False), measured({1: 0.010})
+    assert found.reading_cost(1, 1, drafter, 20) == pytest.approx(20 * ROW_COST * 0.25)
+    for tokens in (10, 20, 30):
+        found.learn_reading(drafter, tokens, 2, 0.0002 * tokens + 2 * 0.0025)
+    assert found.reading_cost(1, 1, drafter, 20) == pytest.approx(0.4)
+    assert found.reading_cost(1, 1, Drafter(0.25, blocks=True), 20) == pytest.approx(0.5)
 
 
 @given(st.lists(st.sampled_from([1e-4, 0.005, 0.03, 0.5]), max_size=8))

@@ -51,7 +51,7 @@ def read(metrics: Metrics) -> dict[tuple, float]:
 def test_a_finished_text_is_counted_by_all_its_figures():
     metrics = make_metrics()
     metrics.count_sequence(
-        figures(proposed=7, accepted=3, draft_cost=0.75, draft_lengths=(4, 1, 3))
+        figures(proposed=7, accepted=3, draft_cost=0.75, draft_lengths=(4, 1, 3), draft_rested=2)
     )
     page = read(metrics)
     assert page["cutaway_tokens_total", "prompt"] == 6
@@ -62,6 +62,7 @@ def test_a_finished_text_is_counted_by_all_its_figures():
     assert page["cutaway_speculation_proposed_tokens_total",] == 7
     assert page["cutaway_speculation_accepted_tokens_total",] == 3
     assert page["cutaway_speculation_cost_steps_total",] == 0.75
+    assert page["cutaway_speculation_rested_steps_total",] == 2
     assert [page["cutaway_speculation_steps_total", str(k)] for k in range(3)] == [4, 1, 3]
     assert page["cutaway_sequences_total", "max_tokens"] == 1
     assert page["cutaway_queue_seconds_sum",] == 0.02

@@ -205,7 +205,8 @@ class MockBackend(HostSampling):
         raise NotImplementedError
 
     def run_whole(self, batch, names=()):
-        raise NotImplementedError
+        """Return zeros for each row's hidden state."""
+        return self.run(batch), np.zeros((len(batch.tokens), WIDTH), np.float32)
 
     def finish(self, x):
         """Return pooled rows unchanged."""

@@ -61,27 +61,33 @@ class Speculation(NamedTuple):
 
     cost     what they cost, in steps without drafts: see ``StepCosts``
     lengths  how many steps had 0, 1, … draft tokens
+    rested   during how many of these a draft model or head neither drafted nor followed the text
     """
 
     proposed: int = 0
     accepted: int = 0
     cost: float = 0.0
     lengths: tuple[int, ...] = ()
+    rested: int = 0
 
-    def add_step(self, proposed: int, accepted: int, cost: float) -> "Speculation":
+    def add_step(
+        self, proposed: int, accepted: int, cost: float, *, rests: bool = False
+    ) -> "Speculation":
         """Return these figures with those of one more step."""
         lengths = [*self.lengths, *[0] * (proposed + 1 - len(self.lengths))]
         lengths[proposed] += 1
         return Speculation(
-            self.proposed + proposed, self.accepted + accepted, self.cost + cost, tuple(lengths)
-        )
+            self.proposed + proposed, self.accepted + accepted, self.cost + cost, tuple(lengths),
+            self.rested + rests,
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON; cost and lengths only if drafts were asked for."""
+        """Return the fields as JSON; the others than numbers of tokens only where they say more."""
         figures: dict[str, Any] = {"proposed": self.proposed, "accepted": self.accepted}
         if not self.lengths:
             return figures
-        return figures | {"cost": round(self.cost, 3), "lengths": list(self.lengths)}
+        figures |= {"cost": round(self.cost, 3), "lengths": list(self.lengths)}
+        return figures | {"rested": self.rested} if self.rested else figures
 
 
 class Started(NamedTuple):

@@ -194,14 +194,14 @@ def run_scheduled(
     backends  the backend of each adapter
     reader    reads the hidden states of some rows
 
-    A run is of one adapter and of one kind: plain rows, those with hidden states, rows with
-    interventions, or rows whose final hidden states are wanted instead of logits. Rows of canvases
+    A run is of one adapter and of one kind: plain rows, rows with interventions, or rows whose
+    final hidden states are wanted instead of logits. Plain rows run together, also where some of
+    them are read, since two runs would fetch all weights twice. Rows of canvases
     that read more than their tokens have a graph of their own, which counts as an adapter.
     """
     runs: dict[tuple[str, str], list[Scheduled]] = {}
     for entry in scheduled:
         kind = _kind(entry)
-        kind = "whole" if kind == "plain" and reader.reads_hidden(entry) else kind
         graph = entry.sequence.request.adapter if entry.inputs is None else CANVAS
         runs.setdefault((graph, kind), []).append(entry)
     rows_by_id: dict[int, Logits] = {}
@@ -225,10 +225,14 @@ def _run_kind(
     backend: Backend, kind: str, scheduled: list[Scheduled], reader: HiddenReader
 ) -> Logits:
     batch = batch_of(scheduled)
-    if kind == "whole":
+    are_read = [kind == "plain" and reader.reads_hidden(entry) for entry in scheduled]
+    if any(are_read):
         logits, hidden = backend.run_whole(batch, reader.hidden_names)
         ends = accumulate((entry.num_rows for entry in scheduled), initial=0)
-        reader.observe(scheduled, [hidden[start:end] for start, end in pairwise(ends)])
+        parts = [hidden[start:end] for start, end in pairwise(ends)]
+        reader.observe(
+            scheduled, [p if read else None for p, read in zip(parts, are_read, strict=True)]
+        )
         return logits
     reader.observe(scheduled, [None] * len(scheduled))
     if kind == "hidden":

@@ -141,4 +141,5 @@ class TextJob:
             accepted=speculation.accepted,
             draft_cost=speculation.cost,
             draft_lengths=speculation.lengths,
+            draft_rested=speculation.rested,
         )

@@ -104,6 +104,7 @@ class Totals:
     drafted   draft tokens that were proposed
     accepted  draft tokens that were accepted
     draft_cost     what draft tokens cost, in steps without drafts
+    rested    steps during which a draft model or head rested
     texts     completions; several share steps of the engine
     """
 
@@ -113,6 +114,7 @@ class Totals:
     drafted: int = 0
     accepted: int = 0
     draft_cost: float = 0.0
+    rested: int = 0
     texts: int = 0
 
     def add(self, completion: "Completion") -> "Totals":
@@ -123,6 +125,7 @@ class Totals:
         self.drafted += completion.speculation.proposed
         self.accepted += completion.speculation.accepted
         self.draft_cost += completion.speculation.cost
+        self.rested += completion.speculation.rested
         self.texts += 1
         return self
 
@@ -135,15 +138,16 @@ class Totals:
         """Return the sums in words; leave out cached and draft tokens if there are none."""
         cached = f" ({self.cached} cached)" if self.cached else ""
         tokens = f"{self.prompt} tokens in{cached}, {self.output} out"
-        if not self.drafted:
+        if not (self.drafted or self.rested):
             return [tokens]
         if self.texts == 1:
             tokens += f" in {self.output - self.accepted} steps"  # each accepted token saved one
-        return [
+        words = [
             tokens,
             f"{self.accepted} of {self.drafted} draft tokens accepted",
             f"{self.accepted - self.draft_cost:.1f} steps saved",
         ]
+        return [*words, f"drafter rested in {self.rested} steps"] if self.rested else words
 
     def line(self, parts: list[str], price: Price | None) -> str:
         """Return a line of statistics: the tokens, ``parts``, and the cost if there is a price."""

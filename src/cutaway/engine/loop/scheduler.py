@@ -150,6 +150,7 @@ class Scheduler:
         settle: makes the pending copies of KV blocks, before a draft head reads these
         """
         self.started, self.draft_s = [], 0.0
+        self._speculator.begin_step()
         self._admit()
         decoding = self._decode(settle)
         prefill = self._prefill(decoding)
@@ -166,7 +167,7 @@ class Scheduler:
         """Note how long the last scheduled step took."""
         self._step_time.learn(self._step_rows, seconds)
         if not self._step_rows.prompts:
-            self._speculator.costs.learn_step(self._step_rows.decoding, seconds)
+            self._speculator.learn_step(self._step_rows.decoding, seconds)
 
     def add(self, sequence: Sequence) -> None:
         """Put a sequence into the queue, in the order of its key."""
@@ -252,7 +253,14 @@ class Scheduler:
 
     def _draft(self, scheduled: list[Scheduled], rows: int, settle: Callable[[], None]) -> None:
         """Set draft tokens; the sequences share the step's room equally."""
-        drafting = [s for s in scheduled if _wants_drafts(s.sequence)]
+        drafting = []
+        for entry in scheduled:
+            if not _wants_drafts(entry.sequence):
+                continue
+            if not entry.sequence.expected and self._speculator.sleeps(entry.sequence):
+                entry.drafted_by = "draft"
+            else:
+                drafting.append(entry)
         if not drafting:
             return
         room = (min(self.policy.max_draft_rows, self.policy.max_rows) - rows) // len(drafting)

@@ -32,6 +32,7 @@ from cutaway.engine.speculation.length import (
     FROM_JACOBI,
     FROM_MODEL,
     FROM_NGRAM,
+    LOSS,
     DraftLength,
     StepCosts,
 )
@@ -182,6 +183,9 @@ class JacobiDrafts:
 
 # -- the speculator --------------------------------------------------------------------------------
 
+FREE = LOSS / 2
+"""What following may cost, in steps, for a head not to rest: it would miss tokens for little."""
+
 _LACKS = {
     "draft": ": no draft model is loaded; name one, draft:MODEL",
     "mtp": ": the model's draft head is not loaded; give mtp where the model is loaded",
@@ -201,6 +205,7 @@ class DraftState:
     jacobi: JacobiDrafts = field(default_factory=JacobiDrafts)
     match_length: int = 0  # of the context that this step's draft tokens continue
     costs: Items[float] = (0.0,)  # of 0, 1, … draft tokens in this step
+    rests: bool = False  # the draft model or head: nothing of this step is read for it
 
 
 class Speculator:
@@ -213,6 +218,7 @@ class Speculator:
     def __init__(self, draft: "DraftModel | DraftHead | None" = None) -> None:
         self.draft = draft
         self.costs = StepCosts()
+        self._followed_by = ""  # the draft head that read rows of this step
         self._states: dict[int, DraftState] = {}  # by sequence id
 
     def propose(
@@ -233,6 +239,11 @@ class Speculator:
             next(drafted, []) if _is_drafted_by_model(s) else self._draft_from_text(s, n, costs)
             for s, n in draft_requests
         ]
+
+    def sleeps(self, sequence: Sequence) -> bool:
+        """Return whether a draft model or head rests in this step, too, without a choice."""
+        state = self._states.get(sequence.id)
+        return state is not None and state.rests and state.length.sleeps()
 
     def lacks(self, speculate: str) -> str:
         """Return the error's words for what must be loaded first; "" if nothing must be."""
@@ -258,8 +269,11 @@ class Speculator:
         """Whether the hidden states of all these rows are wanted."""
         if self.draft is None:
             return False
-        head = self._head
-        return head is not None and scheduled.sequence.request.run.speculate == head.kind
+        head, sequence = self._head, scheduled.sequence
+        if head is None or sequence.request.run.speculate != head.kind:
+            return False
+        state = self._states.get(sequence.id)  # None: it reads its prompt
+        return state is None or not state.rests
 
     def observe(
         self, scheduled: Items[Scheduled], hidden: Items[NDArray[np.float32] | None]
@@ -267,6 +281,16 @@ class Speculator:
         """Note computed rows and their hidden states, which a draft head reads."""
         if self._head:
             self._head.observe(scheduled, hidden)
+            if any(rows is not None for rows in hidden):
+                self._followed_by = self._head.name
+
+    def begin_step(self) -> None:
+        """Note that a step begins, of which nothing was read yet."""
+        self._followed_by = ""
+
+    def learn_step(self, rows: int, seconds: float) -> None:
+        """Note the seconds of a step in which sequences only decoded."""
+        self.costs.learn_step(rows, seconds, self._followed_by)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy a draft head's KV blocks like the model's: (source, target) ids."""
@@ -284,7 +308,9 @@ class Speculator:
         """Note what a step drew after the text and its drafts, of which ``accepted`` were right."""
         state, proposed = self._state(sequence), len(drafts)  # a constraint may have cut them
         cost = state.costs[proposed]
-        sequence.speculation = sequence.speculation.add_step(proposed, accepted, cost)
+        sequence.speculation = sequence.speculation.add_step(
+            proposed, accepted, cost, rests=state.rests
+        )
         state.length.learn(state.match_length, proposed, accepted, cost)
         if sequence.request.run.speculate == "jacobi":
             first = len(sequence) - accepted - 1  # of the tokens that were drawn
@@ -316,21 +342,45 @@ class Speculator:
     def _draft_by_model(
         self, requests: list[tuple[Sequence, int]], rows: int, settle: Callable[[], None]
     ) -> list[list[int]]:
-        """Draft with the model or head, and measure its passes."""
+        """Draft with the model or head where that pays, and measure what it takes."""
         assert self.draft
         costs = self.costs.draft_costs(rows, len(requests), self.draft)
-        counts = [self._state(s).length.propose(0, n, costs) for s, n in requests]
-        sequences = [sequence for sequence, _ in requests]
+        counts = [self._choose(s, n, costs, rows, len(requests)) for s, n in requests]
+        drafting = [(s, n) for (s, _), n in zip(requests, counts, strict=True) if n]
+        if not drafting:
+            return [[] for _ in requests]
         if self._head and self._head.shares_blocks:
             settle()
+        missed = sum(self.draft.count_missed(sequence) for sequence, _ in drafting)
         started = perf_counter()
-        drafted = self.draft.propose(list(zip(sequences, counts, strict=True)))
-        if longest := max(map(len, drafted)):
+        drafted = iter(self.draft.propose(drafting))
+        seconds = perf_counter() - started
+        drafts = [next(drafted) if count else [] for count in counts]
+        if longest := max(map(len, drafts)):
             passes = self.draft.passes(longest)
-            self.costs.learn_passes(self.draft, passes, perf_counter() - started)
-        for sequence in sequences:
-            self._state(sequence).costs = costs
-        return drafted
+            if missed:
+                self.costs.learn_reading(self.draft, missed, passes, seconds)
+            else:
+                self.costs.learn_passes(self.draft, passes, seconds)
+        return drafts
+
+    def _choose(
+        self, sequence: Sequence, room: int, costs: Items[float], rows: int, drafting: int
+    ) -> int:
+        """Return how many tokens to draft now; 0 where the drafter rests, or only wakes."""
+        assert self.draft
+        state, waking, left = self._state(sequence), 0.0, 0
+        if self._head and state.rests:
+            waking = costs[0]  # it follows this step, and drafts in the next one
+        elif missed := self.draft.count_missed(sequence):
+            waking = self.costs.reading_cost(rows, drafting, self.draft, missed)
+            left = 0 if state.rests else sequence.longest - len(sequence)
+        count = state.length.propose(0, room, costs, waking, left)
+        wakes = bool(self._head) and state.rests
+        is_cheap = costs[0] <= FREE and self.costs.is_measured(rows)
+        state.rests = not count and not (self._head and room and is_cheap)
+        state.costs = (0.0,) if state.rests else [c + waking * (not wakes) for c in costs]
+        return 0 if wakes else count
 
     def _draft_from_text(self, sequence: Sequence, room: int, costs: Items[float]) -> list[int]:
         state, length = self._state(sequence), len(sequence)

@@ -150,6 +150,11 @@ class DraftModel:
         """Return how many steps of this model draft so many tokens."""
         return count
 
+    def count_missed(self, sequence: Sequence) -> int:
+        """Return how many tokens it has to read before it can draft, beside the latest two."""
+        copy = self._copies.get(sequence.id)
+        return max(len(sequence) - (copy.num_computed_tokens if copy else 0) - 2, 0)
+
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Draft for each (sequence, number of tokens); none where this model has no room."""
         drafts = [self._begin(sequence, count) for sequence, count in draft_requests]
@@ -295,6 +300,11 @@ class DraftHead:
         """Return how many steps of the head draft so many tokens."""
         return count
 
+    def count_missed(self, sequence: Sequence) -> int:
+        """Return 0: rows that it has not followed stay unread."""
+        del sequence
+        return 0
+
     def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
         """Draft for each (sequence, number of tokens); none without the last hidden state."""
         drafts = [GrowingDraft(sequence, count) for sequence, count in draft_requests]
@@ -397,8 +407,9 @@ class DraftHead:
 
     def _note(self, blocks: list[int], start: int, end: int, *, read: bool) -> None:
         """Note whether the head has read tokens start … end - 1."""
-        positions, size = np.arange(start, end), self._has_read.shape[1]
-        self._has_read[np.array(blocks)[positions // size], positions % size] = read
+        size = self._has_read.shape[1]
+        for i in range(start // size, -(-end // size)):
+            self._has_read[blocks[i], max(start - i * size, 0) : end - i * size] = read
 
 
 # -- EAGLE-3 ---------------------------------------------------------------------------------------

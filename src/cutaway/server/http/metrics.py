@@ -47,6 +47,7 @@ class RequestStats:
     accepted           of these, how many were accepted
     draft_cost         what they cost, in steps without drafts
     draft_lengths      how many steps had 0, 1, … draft tokens; () if none were asked for
+    draft_rested       during how many of these the draft model or head rested
     """
 
     prompt_tokens: int
@@ -61,6 +62,7 @@ class RequestStats:
     accepted: int = 0
     draft_cost: float = 0.0
     draft_lengths: Sequence[int] = ()
+    draft_rested: int = 0
 
     @property
     def phase(self) -> Phase:
@@ -158,6 +160,7 @@ class Metrics:
         self._draft_cost.inc(text.draft_cost)
         for length, steps in enumerate(text.draft_lengths):
             self._draft_lengths.labels(str(length)).inc(steps)
+        self._draft_rested.inc(text.draft_rested)
 
     def _read(self, read: Callable[[], Iterable[Metric]]) -> None:
         self.registry.register(AtEachScrape(read))
@@ -219,6 +222,9 @@ class Metrics:
         )
         self._draft_lengths = self._counter(
             "speculation_steps", "Steps of texts with so many draft tokens.", "drafts"
+        )
+        self._draft_rested = self._counter(
+            "speculation_rested_steps", "Steps during which a draft model or head rested."
         )
         self._resumed = self._counter(
             "resumed", "Times that the texts of a request went on at another replica."
