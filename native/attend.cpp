@@ -12,7 +12,7 @@ constexpr int kUsualRows = 6;  // where there are more: 24 sums of 16 numbers su
 }  // namespace
 
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * key_head(f, head_dim).end; }
-size_t value_bytes(KvFormat f, int kv_heads, int head_dim) { return (size_t)kv_heads * value_head(f, head_dim).end; }
+size_t value_bytes(KvFormat f, int kv_heads, int value_dim) { return (size_t)kv_heads * value_head(f, value_dim).end; }
 
 static const AttendShape& check(const AttendShape& s) {
   if (s.heads <= 0 || s.kv_heads <= 0 || s.head_dim <= 0 || s.window < 0 || s.reach < 0 || (s.chunked && !s.window))
@@ -27,7 +27,7 @@ Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vect
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
       place_(s.reads >= 0 ? plan.kv_of(s.reads)
                           : plan.claim_kv(s.layer, key_bytes(formats_.keys, s.kv_heads, s.head_dim),
-                                          s.value_dim ? 0 : value_bytes(formats_.values, s.kv_heads, s.head_dim),
+                                          s.latent() ? 0 : value_bytes(formats_.values, s.kv_heads, width_),
                                           s.window)),
       angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)), bias_(std::move(bias)),
       biases_((int)bias_.size() / s.heads), relative_(std::move(relative)) {
@@ -38,9 +38,9 @@ Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vect
                         *std::min_element(rows.begin(), rows.end()) < 0 ||
                         *std::max_element(rows.begin(), rows.end()) >= relative_.count))
     throw std::invalid_argument("attention: a row for each distance of the context is needed");
-  if (s.value_first % 16 || s.value_dim % 16 || s.value_first < 0 || s.value_first + s.value_dim > s.head_dim)
+  if (s.latent() && (s.value_first % 16 || width_ % 16 || s.value_first + width_ > s.head_dim))
     throw std::invalid_argument("attention: values are whole 16 numbers of the keys");
-  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim ||
+  if (s.heads % s.kv_heads || s.head_dim % 2 || s.head_dim > kMostHeadDim || width_ % 2 || width_ > kMostHeadDim ||
       (int)angles_->rotation().frequencies.size() > s.head_dim / 2 || (!sinks_.empty() && (int)sinks_.size() != s.heads))
     throw std::invalid_argument("attention: these heads are not supported");
 }
@@ -114,10 +114,11 @@ void Attend::store_row(Step& step, int row, int kv_head) {
   angles_->rotate(wide, position);
   std::fill(wide + d, wide + padded_dim(d), wide[d - 1]);
   store_key(step.k, formats_.keys, wide, d, block + place_.keys + key_bytes(formats_.keys, kv_head, d), token);
-  if (shape_.value_dim) return;
-  memcpy(wide, step.row_at(at_.v, row) + kv_head * d, sizeof(float) * d);
-  std::fill(wide + d, wide + stride_, wide[d - 1]);
-  store_value(step.k, formats_.values, wide, d, block + place_.values + value_bytes(formats_.values, kv_head, d), token);
+  if (shape_.latent()) return;
+  const int n = width_;
+  memcpy(wide, step.row_at(at_.v, row) + kv_head * n, sizeof(float) * n);
+  std::fill(wide + n, wide + stride_, wide[n - 1]);
+  store_value(step.k, formats_.values, wide, n, block + place_.values + value_bytes(formats_.values, kv_head, n), token);
 }
 
 void Attend::run(Step& step, int thread) {
@@ -171,8 +172,8 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
   AttendChunk c{q, position, from, until, tile.rows, shape_.head_dim, stride_, 0, 0, 0, tile.last,
                 kv_.table(step, segment.sequence), formats_.keys, formats_.values,
                 kv + place_.keys + key_bytes(formats_.keys, kv_head, shape_.head_dim),
-                shape_.value_dim ? nullptr : kv + place_.values + value_bytes(formats_.values, kv_head, shape_.head_dim),
-                shape_.value_first, shape_.value_dim, kv_.bytes(),
+                shape_.latent() ? nullptr : kv + place_.values + value_bytes(formats_.values, kv_head, width_),
+                shape_.value_first, width_, kv_.bytes(),
                 shape_.scale, shape_.softcap, nullptr, nullptr, nullptr};
   if (!bias_.empty()) c.bias = bias;
   if (b.hidden_from) c.hidden_from = b.hidden_from + (size_t)segment.sequence * b.table_cols * kKvBlock;

@@ -53,7 +53,7 @@ struct AttendChunk {
   const int32_t* blocks;    // the sequence's block table
   KvFormat key_format, value_format;
   const uint8_t *keys, *values;  // of block 0, this layer and this head; no values: numbers of the keys
-  int value_first, value_dim;    // which, both multiples of 16
+  int value_first, value_dim;    // which, both multiples of 16; of separate values, how many numbers each has
   size_t block_step;             // bytes from one KV block to the next
   float scale, softcap;     // softcap 0: none
   float *peak, *total, *out;  // (rows), (rows), (rows, head_stride)

@@ -253,12 +253,14 @@ struct AttendShape {
   bool causal = false;   // no token after its own is seen, even if its limit is later
   int layer = 0;
   int reads = -1;        // the layer whose keys and values it reads, storing none; -1: its own
-  int value_first = 0, value_dim = 0;  // values are these numbers of the keys, and none are stored; 0: they are not
+  int value_first = 0;   // where in a key its value begins, and none is stored; -1: values are stored beside keys
+  int value_dim = 0;     // numbers of a value; 0: head_dim, and values are stored
+  bool latent() const { return value_dim > 0 && value_first >= 0; }
 };
 
 // Bytes of a KV block for the keys, and for the values, of one layer: whole lines of 64, since head_dim is even.
 size_t key_bytes(KvFormat f, int kv_heads, int head_dim);
-size_t value_bytes(KvFormat f, int kv_heads, int head_dim);
+size_t value_bytes(KvFormat f, int kv_heads, int value_dim);
 // A layer's keys or values in a KV block, exactly: (kv_heads, kKvBlock, head_dim).
 void read_kv(KvFormat f, bool values, const uint8_t* heads, int kv_heads, int head_dim, float* out);
 

@@ -232,11 +232,11 @@ void bind_class(nb::module_& m) {
 
 void bind_plan(nb::module_& m) {
   m.attr("KV_BLOCK") = kKvBlock;
-  m.def("kv_block_bytes", [](int kv_heads, int head_dim, const std::string& kv, bool values) {
+  m.def("kv_block_bytes", [](int kv_heads, int key_dim, int value_dim, const std::string& kv) {
     const KvFormats f = kv_formats(kv);
-    return key_bytes(f.keys, kv_heads, head_dim) + (values ? value_bytes(f.values, kv_heads, head_dim) : 0);
-  }, "kv_heads"_a, "head_dim"_a, "kv"_a = "f16", "values"_a = true,
-        "Of one layer's keys and values, or keys alone, of KV_BLOCK tokens.");
+    return key_bytes(f.keys, kv_heads, key_dim) + (value_dim ? value_bytes(f.values, kv_heads, value_dim) : 0);
+  }, "kv_heads"_a, "key_dim"_a, "value_dim"_a, "kv"_a = "f16",
+        "Of one layer's keys and values of KV_BLOCK tokens; value_dim 0: of keys alone.");
   m.def("read_kv", &read_stored_kv, "memory"_a, "kv"_a, "values"_a, "kv_heads"_a, "head_dim"_a,
         "A layer's keys, or its values, at the beginning of some of a KV block's memory: (kv_heads * KV_BLOCK, head_dim).");
   m.def("round_activations", &round_all, "x"_a, "Rows as quantised matrices read them: each 32 are whole multiples of a step.");

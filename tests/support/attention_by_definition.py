@@ -49,19 +49,22 @@ def textbook(
     """One sequence, qkv (T, width), in float64; keys and values as they are stored.
 
     sinks (heads,): an additional score for each head, without a value
-    value_dim: values are this many numbers of the keys, from value_first on; 0: separate values
+    value_dim: how many numbers a value has; 0: as many as a key, and values are separate
+    value_first: from where on these are numbers of the keys; -1: values are separate
     hidden_from (T,): for each position the first later one whose row does not attend to it
     """
     length, d = len(qkv), head_dim
     q, k, v = np.split(qkv, [heads * d, (heads + kv_heads) * d], axis=1)
-    q, k, v = (a.reshape(length, -1, d).copy() for a in (q, k, v))
+    q, k, v = (
+        a.reshape(length, -1, n).copy() for a, n in ((q, d), (k, d), (v, v.shape[1] // kv_heads))
+    )
     for vectors in (q, k):
         rotate(vectors, rope_dim, base, attention_factor, rotate_half)
     k, v = (
         np.repeat(storing(format)(a).astype(float), heads // kv_heads, 1)
         for format, a in zip(keys_and_values(kv), (k, v), strict=True)
     )
-    if value_dim:
+    if value_dim and value_first >= 0:
         v = k[..., value_first : value_first + value_dim]
     scores = np.einsum("rhd,thd->hrt", q.astype(float), k) * (scale or d**-0.5)
     if softcap:
@@ -77,7 +80,9 @@ def textbook(
 
 
 def random_qkv(shape, length, sequences=1, seed=0):
-    width = (shape["heads"] + 2 * shape["kv_heads"]) * shape["head_dim"]
+    d, of_value = shape["head_dim"], shape.get("value_dim")
+    of_value = of_value if shape.get("value_first") == -1 else d
+    width = (shape["heads"] + shape["kv_heads"]) * d + shape["kv_heads"] * of_value
     rng = np.random.default_rng(seed)
     return (rng.normal(size=(sequences, length, width)) * 1.5).astype(np.float32)
 

@@ -100,8 +100,8 @@ def strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C',
 
 KV_BLOCK: int = 32
 
-def kv_block_bytes(kv_heads: int, head_dim: int, kv: str = 'f16', values: bool = True) -> int:
-    """Of one layer's keys and values, or keys alone, of KV_BLOCK tokens."""
+def kv_block_bytes(kv_heads: int, key_dim: int, value_dim: int, kv: str = 'f16') -> int:
+    """Of one layer's keys and values of KV_BLOCK tokens; value_dim 0: of keys alone."""
 
 def read_kv(memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kv: str, values: bool, kv_heads: int, head_dim: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """

@@ -68,6 +68,16 @@ class AttendShape(NamedTuple):
     value_first: int = 0
     value_dim: int = 0
 
+    @property
+    def is_latent(self) -> bool:
+        """Whether a value is a part of its key."""
+        return self.value_dim > 0 and self.value_first >= 0
+
+    @property
+    def value_width(self) -> int:
+        """How many numbers a head's value has."""
+        return self.value_dim or self.head_dim
+
 
 class RelativeBias(NamedTuple):
     """Biases by distance that are read from two more inputs than queries and keys (DeBERTa).

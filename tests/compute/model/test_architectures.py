@@ -111,6 +111,9 @@ LAYERS = {
     },
     "mellum": PRE | QKV | HEAD_NORMS | EXPERTS,
     "laguna": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING | {"attn_gate.weight": (4, N)},
+    "mimo2": PRE | QKV | EXPERTS | CHOOSING | {
+        "attn_sinks.weight": (4,), "attn_v.weight": (2 * 6, N),
+    },
     "exaone-moe": PRE | QKV | HEAD_NORMS | EXPERTS | SHARED | CHOOSING,
     "flex-olmo": POST | QKV | EXPERTS | {
         "attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,),
@@ -421,6 +424,9 @@ def file_of(name):
     for i in range(2):
         layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
         shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
+    if name == "mimo2":  # values are narrower than keys
+        metadata |= {"mimo2.attention.value_length": 6, "mimo2.attention.sliding_window": 8}
+        shapes |= {f"blk.{i}.attn_output.weight": (N, 4 * 6) for i in range(2)}
     if name in STATES:
         metadata |= {f"{name}.{key}": value for key, value in SIZES_OF_STATES.items()}
         make_recurrent(name, metadata, shapes)

@@ -80,7 +80,22 @@ def test_values_that_are_numbers_of_the_keys(heads, dim, first, kv):
         check(shape, 300, kv=kv, cuts=cuts, threads=threads)
     qkv, stored = random_qkv(shape, 40), []
     attention(TIERS[0], qkv, shape, tables=make_tables(40), cuts=(40,), kv=kv, stored=stored)
-    assert stored[0].nbytes == -(-_native.kv_block_bytes(1, dim, kv, False) // 64) * 64
+    assert stored[0].nbytes == -(-_native.kv_block_bytes(1, dim, 0, kv) // 64) * 64
+
+
+@pytest.mark.each_choice
+@pytest.mark.parametrize("kv", ["f16", "q8_0", "q5_1,q4_0", "q4_0"])
+@pytest.mark.parametrize(("dim", "of_value"), [(24, 16), (48, 30), (192, 128), (16, 40)])
+def test_values_of_another_width_than_keys(dim, of_value, kv):
+    """As MiMo-V2's, also with a window, sinks, and a share of the head that is rotated."""
+    shape = {"heads": 6, "kv_heads": 2, "head_dim": dim, "rope_dim": 8}
+    shape |= {"value_first": -1, "value_dim": of_value}
+    for cuts, threads in (((512,), 1), ((270, 1, 7, 500), 3)):
+        check(shape, 300, kv=kv, cuts=cuts, threads=threads)
+    check(shape | {"window": 33, "sinks": np.float32([1, 0, -1, 2, 3, 0.5])}, 90, kv=kv)
+    qkv, stored = random_qkv(shape, 40), []
+    attention(TIERS[0], qkv, shape, tables=make_tables(40), cuts=(40,), kv=kv, stored=stored)
+    assert stored[0].nbytes == -(-_native.kv_block_bytes(2, dim, of_value, kv) // 64) * 64
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -230,7 +230,7 @@ def test_keys_and_values_are_read_as_they_are_stored(wide_path, kv):
 
 
 def test_keys_are_not_read_from_less_than_a_block():
-    nbytes = _native.kv_block_bytes(2, 16, "q5_1", values=False)
+    nbytes = _native.kv_block_bytes(2, 16, 0, "q5_1")
     with pytest.raises(ValueError, match="more bytes"):
         _native.read_kv(np.zeros(nbytes - 1, np.uint8), "q5_1", False, 2, 16)
 

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 # numbers, its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones. Its
 # kimi-linear has queries of one matrix alone; its gemma3n cuts the gates of the first ten layers,
 # shares keys from layer 20 on, and has embeddings of layers 256 wide. Its rwkv7 has heads of 64.
+# Its mimo2 has no groups.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
     "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
@@ -33,7 +34,7 @@ OTHERWISE = (
     "jamba-dense", "kimi_linear-last", "gemma3n", "gemma3n-other",
     "cwm", "granite_swa", "granitemoe_swa", "hyperclovax", "hyperclovax-plain", "nanochat",
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
-    "laguna", "laguna-element",
+    "laguna", "laguna-element", "mimo_v2_flash-groups",
     "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
     "rwkv7-old",
 )  # fmt: skip

@@ -119,6 +119,23 @@ MIXTURES: Mapping[str, Row] = {
         moe_intermediate_size=32, shared_expert_intermediate_size=48, gating="per-element",
         mlp_layer_types=["dense", "dense", "sparse", "sparse"],
     ),
+    "mimo_v2_flash": decoder(  # keys of 32 numbers, values of 16
+        "MiMoV2FlashConfig", "mimo2", head_dim=32, v_head_dim=16, num_attention_heads=8,
+        num_key_value_heads=2, n_routed_experts=8, num_experts_per_tok=3,
+        moe_intermediate_size=32, sliding_window=WINDOW,
+        layer_types=["full_attention"] + ["sliding_attention"] * 2 + ["full_attention"],
+        rope_parameters={
+            f"{kind}_attention": {
+                "rope_type": "default", "rope_theta": base, "partial_rotary_factor": 0.5,
+            } for kind, base in (("full", 900.0), ("sliding", 700.0))
+        },
+    ),
+    "mimo_v2_flash-groups": decoder(  # values wider than keys, not a whole 16 of numbers
+        "MiMoV2FlashConfig", "mimo2", head_dim=24, v_head_dim=40, num_attention_heads=4,
+        num_key_value_heads=1, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+        moe_intermediate_size=32, sliding_window=WINDOW, routed_scaling_factor=1.7,
+        mlp_layer_types=["sparse", "dense", "sparse", "sparse"], attention_bias=True,
+    ),
     "exaone_moe": decoder(
         "ExaoneMoeConfig", "exaone-moe", **FOUR_HEADS, num_experts=8, num_experts_per_tok=3,
         moe_intermediate_size=32, num_shared_experts=2, sliding_window=WINDOW,

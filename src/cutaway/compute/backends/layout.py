@@ -149,8 +149,8 @@ def kv_groups(
 ) -> tuple[KVGroup, ...]:
     """Return a graph's groups: first of layers that see the whole text, then with a window.
 
-    bytes_of: (kv_heads, head_dim, count) -> bytes of a token in one layer; the count is 2, or 1 if
-        only keys are stored
+    bytes_of: (kv_heads, numbers of a key, numbers of a value) -> bytes of a token in one layer; a
+        value that is a part of its key has none of its own
     """
     groups = []
     for is_windowed in (False, True):
@@ -160,7 +160,7 @@ def kv_groups(
                 max(op.mask.window for op in group_ops),
             )
             nbytes = sum(
-                bytes_of(op.heads.kv, op.heads.dim, 2 if op.values_from is None else 1)
+                bytes_of(op.heads.kv, op.heads.dim, op.value_dim if op.values_from is None else 0)
                 for op in group_ops
             )
             groups.append(KVGroup(layers, window, format, nbytes))

@@ -283,7 +283,7 @@ class PackedBackend:
 def kv_layout(graph: Graph, kv: str = "f16") -> KVLayout:
     """Return how a graph's layers keep keys and values."""
 
-    def nbytes(kv_heads: int, head_dim: int, count: int) -> int:
-        return _native.kv_block_bytes(kv_heads, head_dim, kv, count > 1) // _native.KV_BLOCK
+    def nbytes(kv_heads: int, key_dim: int, value_dim: int) -> int:
+        return _native.kv_block_bytes(kv_heads, key_dim, value_dim, kv) // _native.KV_BLOCK
 
     return KVLayout(_native.KV_BLOCK, kv_groups(graph, kv.upper(), nbytes), state_group(graph))

@@ -30,7 +30,8 @@ class _Place(NamedTuple):
     keys: int
     values: int
     kv_heads: int
-    head_dim: int
+    key_dim: int
+    value_dim: int
     values_from: int | None
 
 
@@ -45,9 +46,10 @@ class StoredKV:
         for op in graph.stores:
             windowed, (_, heads, dim), first = op.mask.window > 0, op.heads, op.values_from
             keys = ends[windowed]
-            values = keys + _native.kv_block_bytes(heads, dim, kv, values=False)
-            self._layers[op.layer] = _Place(windowed, keys, values, heads, dim, first)
-            ends[windowed] += _native.kv_block_bytes(heads, dim, kv, values=first is None)
+            values = keys + _native.kv_block_bytes(heads, dim, 0, kv)
+            separate = op.value_dim if first is None else 0
+            self._layers[op.layer] = _Place(windowed, keys, values, heads, dim, op.value_dim, first)
+            ends[windowed] += _native.kv_block_bytes(heads, dim, separate, kv)
             self._has_whole |= not windowed
         for op in graph.attends:
             if op.reads is not None:
@@ -67,9 +69,9 @@ class StoredKV:
         return keys, self._read(blocks, place, values=True)[:, part]
 
     def _read(self, blocks: Sequence[Bytes], place: _Place, *, values: bool) -> Floats:
-        """Return the keys or values of whole blocks, (kv_heads, tokens, head_dim)."""
+        """Return the keys or values of whole blocks, (kv_heads, tokens, numbers of a head)."""
         at, shape = place.values if values else place.keys, (place.kv_heads, KV_BLOCK, -1)
-        sizes = place.kv_heads, place.head_dim
+        sizes = place.kv_heads, place.value_dim if values else place.key_dim
         read = [_native.read_kv(block[at:], self._kv, values, *sizes) for block in blocks]
         return np.concatenate([numbers.reshape(shape) for numbers in read], axis=1)
 

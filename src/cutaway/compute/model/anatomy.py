@@ -101,7 +101,7 @@ class Anatomy:
         neither, it has no entry.
         """
         states: dict[int, tuple[Op, int]] = {op.layer: (op, op.state[2]) for op in self._states}
-        return states | {op.layer: (op, op.heads.dim) for op in self.attends}
+        return states | {op.layer: (op, op.value_dim) for op in self.attends}
 
     @cached_property
     def values(self) -> dict[int, tuple[str, int, int, int]]:
@@ -116,7 +116,7 @@ class Anatomy:
         for op in self.attends:
             values.pop(op.layer, None)
             if op.reads is None and op.values_from is None:
-                values[op.layer] = op.inputs[2], 0, op.heads.dim, op.heads.kv
+                values[op.layer] = op.inputs[2], 0, op.value_dim, op.heads.kv
         return values
 
     @property

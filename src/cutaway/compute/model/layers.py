@@ -32,10 +32,10 @@ def windows_of(
         window //= 2
     key = "attention.sliding_window_pattern"
     pattern = read.value(key)
-    if isinstance(pattern, np.ndarray) and pattern.dtype == np.bool_:
-        if pattern.shape != (layers,):
+    if isinstance(pattern, np.ndarray) and pattern.size and {*pattern.tolist()} <= {0, 1}:
+        if pattern.shape not in ((layers,), (read.size("block_count"),)):  # those that draft, too
             raise FormatError(f"metadata key {read.prefix}.{key} is not one flag a layer")
-        return tuple(window if slides else 0 for slides in pattern.tolist())
+        return tuple(window if slides else 0 for slides in pattern.tolist()[:layers])
     period = read.size_or_zero(key)
     first = 0 if full_first else period - 1
     return tuple(0 if period and i % period == first else window for i in range(layers))

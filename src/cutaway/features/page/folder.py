@@ -322,7 +322,9 @@ class _PageInside:
             "heads": op.heads.queries,
             "kv_heads": op.heads.kv,
             "head_dim": op.heads.dim,
-            "kv_bytes": _native.kv_block_bytes(op.heads.kv, op.heads.dim) // _native.KV_BLOCK,
+            "value_dim": op.value_dim,
+            "kv_bytes": _native.kv_block_bytes(op.heads.kv, op.heads.dim, op.value_dim)
+            // _native.KV_BLOCK,
             "scale": op.scale,
             "softcap": op.softcap,
             "window": op.mask.window,

@@ -127,6 +127,7 @@ _WHOLE = {  # names that end in themselves
     "gate_up_proj_bias": "bias", "down_proj_bias": "bias",
     "e_score_correction_bias": "bias", "expert_bias": "bias", "sinks": "weight",
     "z_L_init": "weight",  # of HRM-Text
+    "attention_sink_bias": "weight",
 }  # fmt: skip
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _PIECE = 1 << 24  # bytes compared at once

@@ -19,7 +19,7 @@ _SHARED_WORDS = 4096  # words of memory that a workgroup shares
 
 def can_quantise(call: calls.AttendCall) -> bool:
     """Whether the kernel can also quantise its result: then no quant block spans two heads."""
-    return (call.shape.value_dim or call.shape.head_dim) % 32 == 0
+    return call.shape.value_width % 32 == 0
 
 
 def add_attention(
@@ -40,17 +40,18 @@ def add_attention(
     formats = (("KEYS", f"{keys}u"), ("VALUES", f"{values}u"))
     common: Numbers = {
         "heads": shape.heads, "kv_heads": shape.kv_heads, "head_dim": shape.head_dim,
+        "value_dim": shape.value_width,
         "block_bytes": home.stride, "keys": home.at, "values": home.at + values_after,
         "window": int(shape.window > 0),
     }  # fmt: skip
     if _has_store(call):
         numbers = common | _numbers_of_store(program, call, norms)
-        stored_kinds = 0 if shape.reads >= 0 else 1 if shape.value_dim else 2
+        stored_kinds = 0 if shape.reads >= 0 else 1 if shape.is_latent else 2
         grid = Grid(shape.heads + stored_kinds * shape.kv_heads)
         program.add(Kernel("store", formats), numbers, grid, memory=home.buffer)
     numbers = common | program.view("q", q) | program.view("out", out)
     numbers |= _span(shape) | _added_to_scores(program, call) | list_quants(program, act)
-    width = divide_up(shape.value_dim or shape.head_dim, 16) * 16
+    width = divide_up(shape.value_width, 16) * 16
     numbers["partial"] = program.share_tensor("partial", (width + 2) * shape.heads, rows="partials")
     heads, rows = _tile(shape)
     x = shape.kv_heads * divide_up(shape.heads // shape.kv_heads, heads)
@@ -83,12 +84,12 @@ def _constants(
     shape: calls.AttendShape, heads: int, rows: int, is_split: bool
 ) -> list[tuple[str, str]]:
     """Return the constants of attend.wgsl for tiles of this many heads and rows."""
-    width = divide_up(shape.value_dim or shape.head_dim, 16) * 16
+    width = divide_up(shape.value_width, 16) * 16
     sizes = {
         "HEADS": heads, "ROWS": rows, "DIM": shape.head_dim, "SLICES": divide_up(width, 256),
         "DIMS": 1 << (min(width, 256) - 1).bit_length(),
     }  # fmt: skip
-    switches = {"LATENT": shape.value_dim > 0, "SPLIT": is_split}
+    switches = {"LATENT": shape.is_latent, "SPLIT": is_split}
     return [
         *((name, str(value).lower()) for name, value in switches.items()),
         *((name, f"{value}u") for name, value in sizes.items()),
@@ -136,8 +137,7 @@ def _span(shape: calls.AttendShape) -> Numbers:
         "chunked": shape.window if shape.chunked else 0,
         "reach": shape.reach,
         "causal": int(shape.causal),
-        "value_first": shape.value_first,
-        "value_dim": shape.value_dim,
+        "value_first": max(shape.value_first, 0),
     }
 
 

@@ -67,7 +67,7 @@ def _can_quantise(program: Program, call: Call, following: calls.Normalise) -> b
     if norm.weight.size or norm.bias.size or floats[0] >= 0 or act < 0:
         return False
     if isinstance(call, calls.AttendCall):
-        width = call.shape.heads * (call.shape.value_dim or call.shape.head_dim)
+        width = call.shape.heads * call.shape.value_width
         is_whole = call.views[3] == following.x and width == following.width
         return is_whole and not following.late and attention.can_quantise(call)
     if isinstance(call, calls.LinearCall) and matrices.can_quantise(program, call):

@@ -169,10 +169,10 @@ class Layer(NamedTuple):
 
 def stored_layer(shape: AttendShape, kv: str) -> Layer:
     """Return the bytes that an attention stores in a KV block; kv: what ``check_kv`` returned."""
-    keys = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, False)
-    total = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, kv, True)
-    values = 0 if shape.value_dim else total - keys
-    return Layer(shape.layer, keys, values, shape.window > 0)
+    keys = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, 0, kv)
+    separate = 0 if shape.is_latent else shape.value_width
+    total = _native.kv_block_bytes(shape.kv_heads, shape.head_dim, separate, kv)
+    return Layer(shape.layer, keys, total - keys, shape.window > 0)
 
 
 class DeviceMemory:

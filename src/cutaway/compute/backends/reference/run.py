@@ -35,7 +35,7 @@ Integers = NDArray[np.integer[Any]]
 
 
 class _Layer(NamedTuple):
-    """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, head_dim) each.
+    """Keys and values of one layer, (blocks, KV_BLOCK, kv_heads, numbers of a head) each.
 
     stored: the keys and the values, or only the keys if a value is a part of its key
     """
@@ -52,7 +52,7 @@ class _Layer(NamedTuple):
         keys, has_window = np.empty(shape, np.float32), op.mask.window > 0
         if op.values_from is not None:
             return cls(keys, keys[..., op.values_from :], (keys,), has_window)
-        values = np.empty(shape, np.float32)
+        values = np.empty((*shape[:-1], op.value_dim), np.float32)
         return cls(keys, values, (keys, values), has_window)
 
 
@@ -80,7 +80,7 @@ class KVBlocks:
     def write(self, layer: int, blocks: Integers, at: Integers, *keys_values: Array) -> None:
         """Store keys and values of rows: a row's at place ``at`` of its block; both are (M,).
 
-        keys_values: keys, and values unless these are parts of keys: (M, kv_heads · head_dim) each
+        keys_values: keys, and values unless these are parts of keys: (M, kv_heads · n) each
         """
         layer_kv = self._layers[layer]
         places = self._places[blocks] if layer_kv.has_window else blocks
@@ -144,7 +144,7 @@ class KVBlocks:
 
 def kv_layout(graph: Graph) -> KVLayout:
     """Return the layout of keys and values in float32."""
-    groups = kv_groups(graph, "F32", lambda heads, dim, count: count * heads * dim * 4)
+    groups = kv_groups(graph, "F32", lambda heads, keys, values: heads * (keys + values) * 4)
     return KVLayout(KV_BLOCK, groups, state_group(graph))
 
 

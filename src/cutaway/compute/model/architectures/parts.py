@@ -36,7 +36,7 @@ def attention(
     g: Graph, c: ModelConfig, h: Tensor, layer: int, rope: Rope | None,
     *, norms: str = "", has_sinks: bool = False, gate: OutputGate | None = None,
     has_sub_norm: bool = False, chunked: bool = False, growth: Rope | None = None,
-    bias: Bias = NO_BIAS,
+    bias: Bias = NO_BIAS, value_dim: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Add attention with its four matrices: (M, hidden) -> (M, hidden).
 
@@ -50,9 +50,10 @@ def attention(
     chunked: see `Mask`; growth: a rope by which queries grow with their positions
     bias: is added to scores by distance; if it depends on queries and keys, both have one more
           matrix for it in each head
+    value_dim: how many numbers a head's value has, if not as many as its key
     """
     p = f"blk.{layer}."
-    q, k, v = _queries_keys_values(g, c, h, p)
+    q, k, v = _queries_keys_values(g, c, h, p, value_dim or c.head_dim)
     if norms in ("head", "all", "centred head"):
         q = _norm(g, q, c, f"{p}attn_q_norm", norms)
         k = _norm(g, k, c, f"{p}attn_k_norm", norms)
@@ -74,7 +75,7 @@ def attention(
     a = g.attend(
         q, k, v, *distances, layer=layer, heads=Heads(c.heads, c.kv_heads, c.head_dim),
         scale=c.attention_scale, softcap=c.attention_softcap, mask=mask, bias=bias,
-        sinks=f"{p}attn_sinks" if has_sinks else "",
+        sinks=f"{p}attn_sinks" if has_sinks else "", value_dim=value_dim,
     )  # fmt: skip
     if gate is not None:
         a = gate(g, g.spread(g.linear(h, f"{p}attn_gate"), a.width), a)
@@ -96,12 +97,13 @@ def _norm(g: Graph, x: Tensor, c: ModelConfig, weight: str, norms: str) -> Tenso
 
 
 def _queries_keys_values(
-    g: Graph, c: ModelConfig, h: Tensor, p: str
+    g: Graph, c: ModelConfig, h: Tensor, p: str, value_dim: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     if not g.has(f"{p}attn_qkv.weight"):
         return g.linear(h, f"{p}attn_q"), g.linear(h, f"{p}attn_k"), g.linear(h, f"{p}attn_v")
     q = c.heads * c.head_dim
-    k, v = q + c.kv_heads * c.head_dim, q + 2 * c.kv_heads * c.head_dim
+    k = q + c.kv_heads * c.head_dim
+    v = k + c.kv_heads * value_dim
     rows = ((0, q), (q, k), (k, v))
     first, second, third = (g.linear(h, f"{p}attn_qkv", r) for r in rows)
     return first, second, third

@@ -76,7 +76,7 @@ Positions = NDArray[np.integer[Any]]
 
 
 class Heads(NamedTuple):
-    """How many query heads and how many key-value heads there are, and how wide each head is.
+    """How many query heads and how many key-value heads there are, and how wide each key is.
 
     Query heads share key-value heads in equal groups (Ainslie et al. 2023, arXiv 2305.13245).
     """
@@ -132,7 +132,8 @@ class Attend(TokenMixer, kind="attend"):
                  with the same KV blocks; None: it stores its own
     values_from  where in a key the value begins; None: values are stored separately
 
-    The inputs are queries; then keys, and values, where the op stores these; then the inputs of the
+    The inputs are queries; then keys, and values, where the op stores these, which may have another
+    width than keys (MiMo-V2, arXiv 2601.02780); then the inputs of the
     bias. The weight "sinks" is one more score for each head, which takes a share of the softmax but
     has no value (gpt-oss, arXiv 2508.10925).
     """
@@ -144,6 +145,11 @@ class Attend(TokenMixer, kind="attend"):
     bias: Bias = NO_BIAS
     reads: int | None = None
     values_from: int | None = None
+
+    @property
+    def value_dim(self) -> int:
+        """How many numbers a head's value has."""
+        return self.out.width // self.heads.queries
 
     def _compute(self, run: Run, q: Array, *inputs: Array) -> Array:
         """Also note the softmax's weights, (kv_heads, heads / kv_heads, rows, history)."""
@@ -225,21 +231,26 @@ class Attend(TokenMixer, kind="attend"):
             raise ValueError("batch: a limit lies before its row's window")
         return unseen
 
+    @property
+    def _values(self) -> tuple[int, int]:
+        """Return ``value_first`` and ``value_dim`` of an ``AttendShape``."""
+        if self.values_from is None and self.value_dim == self.heads.dim:
+            return 0, 0
+        return -1 if self.values_from is None else self.values_from, self.value_dim
+
     def _lower(self, to: Lowering, at: Site) -> OpCall:
         queries, kv, dim = self.heads
-        if dim % 2 or dim > WIDEST_HEAD:
+        if width := next((n for n in (dim, self.value_dim) if n % 2 or n > WIDEST_HEAD), 0):
             raise FormatError(
-                f"heads of {dim} are not supported here, only even ones up to {WIDEST_HEAD}; the "
+                f"heads of {width} are not supported here, only even ones up to {WIDEST_HEAD}; the "
                 "reference backend has no such limit"
             )
         rotation, *other_rotations = map(to.rotation, self.inputs[:2])
         if any(rotation != other for other in other_rotations):
             raise FormatError(f"{self.out.name}: q and k must be rotated alike")
-        first = self.values_from
         shape = AttendShape(
             queries, kv, dim, self.scale, self.softcap, *self.mask, self.layer,
-            -1 if self.reads is None else self.reads,
-            first or 0, 0 if first is None else dim - first,
+            -1 if self.reads is None else self.reads, *self._values,
         )  # fmt: skip
         sinks = to.vector(self.weights.get("sinks"))
         learned = to.vector(self.weights.get("distance"))
@@ -271,18 +282,20 @@ class AttentionMethods(Wiring):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, *distances: Tensor,
         layer: int, heads: Heads, scale: float, mask: Mask = ALL, softcap: float = 0.0,
-        sinks: str = "", bias: Bias = NO_BIAS,
+        sinks: str = "", bias: Bias = NO_BIAS, value_dim: int | None = None,
     ) -> Tensor:  # fmt: skip
         """Store k and v in the KV cache, then compute softmax(scale · q kᵀ) v over visible tokens.
 
-        q (M, heads·head_dim), k and v (M, kv_heads·head_dim) -> (M, heads·head_dim).
+        q (M, heads·head_dim), k (M, kv_heads·head_dim), v (M, kv_heads·n) -> (M, heads·n).
+        value_dim: n, if it is not head_dim
         sinks: the tensor with a score for each head; "": no sinks
         distances: the inputs of the bias, for queries and for keys: a number for each head and
                    distance, (M, heads·rows)
         The other arguments are fields of ``Attend``.
         """
         queries, kv, dim = heads
-        if (q.width, k.width, v.width) != (queries * dim, kv * dim, kv * dim):
+        value_dim = value_dim or dim
+        if (q.width, k.width, v.width) != (queries * dim, kv * dim, kv * value_dim):
             raise FormatError(
                 f"layer {layer}: q, k, v are {q.width}, {k.width}, {v.width} wide, which is not "
                 f"{queries} heads of {dim} sharing {kv} kv heads"
@@ -301,7 +314,7 @@ class AttentionMethods(Wiring):
             weights["distance"] = f"{bias.weight}.weight"
             self._expect(weights["distance"], (self.matrix(bias.weight)[0], queries))
         return self._add(
-            Attend, q.width, q, k, v, *distances, weights=weights,
+            Attend, queries * value_dim, q, k, v, *distances, weights=weights,
             layer=layer, heads=heads, scale=scale, mask=mask, softcap=softcap, bias=bias,
         )  # fmt: skip
 
@@ -331,8 +344,9 @@ class AttentionMethods(Wiring):
                 f"heads of {of.dim}"
             )
         return self._add(
-            Attend, q.width, q, layer=layer, heads=of, scale=scale, mask=stored.mask,
-            softcap=stored.softcap, reads=stored.layer, values_from=stored.values_from,
+            Attend, heads * stored.value_dim, q, layer=layer, heads=of, scale=scale,
+            mask=stored.mask, softcap=stored.softcap, reads=stored.layer,
+            values_from=stored.values_from,
         )  # fmt: skip
 
     def attend_latent(

@@ -25,6 +25,7 @@ from cutaway.files.huggingface.families import (
     llama,
     mamba,
     mamba1,
+    mimo,
     mixtures,
     recurrent,
     rwkv,
@@ -32,8 +33,8 @@ from cutaway.files.huggingface.families import (
 from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
-    llama, apertus, mixtures, laguna, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba, mamba1,
-    bert, deberta, diffusion, hrm, rwkv,
+    llama, apertus, mixtures, laguna, mimo, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba,
+    mamba1, bert, deberta, diffusion, hrm, rwkv,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

@@ -64,9 +64,9 @@ fn score_of(row: u32, head: u32, token: u32, product: f32) -> f32 {
   let table = select(batch.tables, batch.window_tables, op.window != 0u) + sequence * batch.table_width;
   let keys = keys_head(DIM);
   let keys_at = op.keys + kv_head * keys.end;
-  let values = values_head(DIM);
+  let values = values_head(op.value_dim);
   let values_at = op.values + kv_head * values.end;
-  let wide = padded(width_of_value());
+  let wide = padded(op.value_dim);
   let team = thread / DIMS;
   var spans: array<Span, ITEMS>;
   var begin = 0x7fffffff;
@@ -189,7 +189,7 @@ fn score_of(row: u32, head: u32, token: u32, product: f32) -> f32 {
     for (var s = 0u; s < SLICES; s++) {
       let d = thread % DIMS + s * 256u;
       if (!SPLIT) {
-        if (d < width_of_value()) { finish(row, head, d, peak[k], total[k], sum[k * SLICES + s]); }
+        if (d < op.value_dim) { finish(row, head, d, peak[k], total[k], sum[k * SLICES + s]); }
       } else if (begin < end && d < wide) {
         let to = partial_of(row, head, at.z);
         floats[to + 2u + d] = sum[k * SLICES + s];
@@ -199,9 +199,9 @@ fn score_of(row: u32, head: u32, token: u32, product: f32) -> f32 {
   }
   if (!SPLIT && op.quants != NONE) {
     storageBarrier();
-    for (var j = thread; j < tile.rows * heads * (width_of_value() / 32u); j += 256u) {
-      let item = j / (width_of_value() / 32u);
-      quantise_block(tile.first + item / heads, first_head + item % heads, j % (width_of_value() / 32u));
+    for (var j = thread; j < tile.rows * heads * (op.value_dim / 32u); j += 256u) {
+      let item = j / (op.value_dim / 32u);
+      quantise_block(tile.first + item / heads, first_head + item % heads, j % (op.value_dim / 32u));
     }
   }
 }

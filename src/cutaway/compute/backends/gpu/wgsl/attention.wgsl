@@ -10,7 +10,7 @@ struct Op {
   chunked: u32,    // the text is cut into chunks of this many tokens, and a row sees only its own chunk; 0: it is not cut
   reach: u32,      // how many tokens after its own a row sees; 0: all up to its limit
   causal: u32,     // whether a row sees none after its own
-  value_first: u32, value_dim: u32,  // a value is these numbers of its key; 0: values are stored separately
+  value_first: u32, value_dim: u32,  // where in a key its value begins, if it is a part of it; how many numbers a value has
   sinks: u32,      // for each head a score without a value; NONE: there are none
   bias: u32, bias_count: u32,        // for each head what is added by distance, and how many distances; NONE: nothing is added
   of_query: u32, of_query_width: u32, of_key: u32, of_key_width: u32,
@@ -21,9 +21,8 @@ struct Op {
 }
 const NOTHING: f32 = -3.4028234663852886e38;  // the score of what is not seen; no infinities, which a compiler may take for absent
 
-fn width_of_value() -> u32 { return select(op.head_dim, op.value_dim, op.value_dim != 0u); }
 fn partial_of(row: u32, head: u32, chunk: u32) -> u32 {
-  return op.partial + ((row * op.heads + head) * batch.chunks + chunk) * (2u + padded(width_of_value()));
+  return op.partial + ((row * op.heads + head) * batch.chunks + chunk) * (2u + padded(op.value_dim));
 }
 // The factors by which two softmaxes are multiplied before they are added.
 fn factors_of(peak: f32, next: f32) -> vec2<f32> {
@@ -39,11 +38,11 @@ fn finish(row: u32, head: u32, d: u32, peak: f32, total: f32, sum: f32) {
     whole = add(mul(total, by.x), by.y);
     y = fused(0.0, by.y, mul(sum, by.x));
   }
-  floats[op.out + row * op.out_width + head * width_of_value() + d] = div(y, whole);
+  floats[op.out + row * op.out_width + head * op.value_dim + d] = div(y, whole);
 }
 // Writes the 32 numbers from 32 * block on of a head's result as a quant block.
 fn quantise_block(row: u32, head: u32, block: u32) {
-  let first = head * width_of_value() + 32u * block;
+  let first = head * op.value_dim + 32u * block;
   for (var i = 0u; i < 32u; i++) { block_of_32[i] = floats[op.out + row * op.out_width + first + i]; }
   quantise(op.quants + (row * op.quant_blocks + first / 32u) * 16u);
 }

@@ -1,7 +1,7 @@
 // Merges the chunks of each head of a row, in the order of the chunks, and divides.
 alias Kept = u32;
 @compute @workgroup_size(64) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  for (var d = thread; d < width_of_value(); d += 64u) {
+  for (var d = thread; d < op.value_dim; d += 64u) {
     var peak = NOTHING;
     var total = 0.0;
     var sum = 0.0;
@@ -24,6 +24,6 @@ alias Kept = u32;
   }
   if (op.quants != NONE) {
     storageBarrier();
-    for (var block = thread; block < width_of_value() / 32u; block += 64u) { quantise_block(at.y, at.x, block); }
+    for (var block = thread; block < op.value_dim / 32u; block += 64u) { quantise_block(at.y, at.x, block); }
   }
 }

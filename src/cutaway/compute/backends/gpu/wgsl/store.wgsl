@@ -4,7 +4,7 @@
 // A workgroup has one head of a row; query heads come first, then key heads, then value heads.
 struct Op {
   q: u32, q_width: u32, k: u32, k_width: u32, v: u32, v_width: u32,
-  heads: u32, kv_heads: u32, head_dim: u32,
+  heads: u32, kv_heads: u32, head_dim: u32, value_dim: u32,
   angles: u32,  // how many floats the rotations before this one have for each row
   pairs: u32, rotate_half: u32,
   block_bytes: u32, keys: u32, values: u32,  // where in a block these begin
@@ -31,9 +31,9 @@ fn normalise(weight: u32, eps: u32, thread: u32) {
 
 @compute @workgroup_size(64) fn main(@builtin(workgroup_id) at: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let row = at.y;
-  let dim = op.head_dim;
   let is_query = at.x < op.heads;
   let is_value = at.x >= op.heads + op.kv_heads;
+  let dim = select(op.head_dim, op.value_dim, is_value);
   var head = at.x;
   var x = op.q + row * op.q_width;
   if (!is_query) { head -= op.heads; x = op.k + row * op.k_width; }

@@ -151,11 +151,12 @@ export class Core {
   }
 
   /**
-   * @param {{layer: number, window: number, kv_heads: number, head_dim: number}} of @param {number} block
-   * @param {boolean} values else keys @returns {Float32Array} (kv_heads, KV_BLOCK, head_dim)
+   * @param {{layer: number, window: number, kv_heads: number, head_dim: number, value_dim: number}} of @param {number} block
+   * @param {boolean} values else keys @returns {Float32Array} (kv_heads, KV_BLOCK, their width)
    */
-  readStored({ layer, window, kv_heads, head_dim }, block, values) {
-    return this.readFloats(kv_heads * KV_BLOCK * head_dim, (at) => this.exports.stored(layer, window, block, values, kv_heads, head_dim, at));
+  readStored({ layer, window, kv_heads, head_dim, value_dim }, block, values) {
+    const width = values ? value_dim : head_dim;
+    return this.readFloats(kv_heads * KV_BLOCK * width, (at) => this.exports.stored(layer, window, block, values, kv_heads, width, at));
   }
 
   /** @param {Float32Array} x activations @returns {Float32Array} as a quantised matrix reads them */

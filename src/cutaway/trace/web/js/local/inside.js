@@ -93,7 +93,7 @@ export class Look {
     this.ids = ids;
     this.n = ids.length;
     const readCache = (/** @type {Attends} */ op, /** @type {boolean} */ values) =>
-      gatherBlocks((block) => core.readStored(op, block, values), op, this.n);
+      gatherBlocks((block) => core.readStored(op, block, values), op, this.n, values ? op.value_dim : op.head_dim);
     this.values = anatomy.attends.map((op) => op && readCache(op, true));
     this.keys = anatomy.attends.map((op) => op && readCache(op, false));
     this.queries = anatomy.attends.map((op) => op && core.read(op.query));
@@ -129,9 +129,9 @@ export class Look {
       const weights = /** @type {Float64Array} */ (this.weights[layer]), values = /** @type {Float32Array} */ (this.values[layer]);
       const out = this.core.read(op.out), most = values.reduce((top, value) => Math.max(top, Math.abs(value)), 1e-30);
       for (let at = 0; at < out.length; at++) {
-        const head = Math.floor(at / op.head_dim), from = Math.floor((head * op.kv_heads) / op.heads) * this.n * op.head_dim + (at % op.head_dim);
+        const head = Math.floor(at / op.value_dim), from = Math.floor((head * op.kv_heads) / op.heads) * this.n * op.value_dim + (at % op.value_dim);
         let mixed = 0;
-        for (let i = 0; i < this.n; i++) mixed += (weights[head * this.n + i] ?? 0) * (values[from + i * op.head_dim] ?? 0);
+        for (let i = 0; i < this.n; i++) mixed += (weights[head * this.n + i] ?? 0) * (values[from + i * op.value_dim] ?? 0);
         checkNear(mixed, out[at] ?? 0, NEAR_MIXED * most, `the heads' outputs of layer ${layer}`);
       }
     });
@@ -177,7 +177,7 @@ export class Look {
   headsOf(part, after, here, output) {
     const layer = /** @type {number} */ (part.layer), op = /** @type {Attends} */ (this.anatomy.attends[layer]), out = this.core.read(op.out);
     const heads = Float64Array.from(this.heads((head) => {
-      const [from, to] = [head * op.head_dim, (head + 1) * op.head_dim];
+      const [from, to] = [head * op.value_dim, (head + 1) * op.value_dim];
       return dot(after.along.subarray(from, to), out.subarray(from, to));
     }));
     const positions = attentionAlong(op, /** @type {Float64Array} */ (this.weights[layer]), /** @type {Float32Array} */ (this.values[layer]), after.along, this.n);

@@ -14,7 +14,7 @@ import { KV_BLOCK } from "./core.js";
  *
  * @typedef {{kind: string, weight: number[] | null, bias: number[] | null, eps: number, group: number}} Norm
  * window: the most positions that a row sees, its own included; 0: all
- * @typedef {{heads: number, kv_heads: number, head_dim: number, scale: number, softcap: number, window: number,
+ * @typedef {{heads: number, kv_heads: number, head_dim: number, value_dim: number, scale: number, softcap: number, window: number,
  *   sinks: number[] | null}} Attention
  * weight: (width, taps), the oldest token's first
  * @typedef {{width: number, taps: number, weight: number[], bias: number[] | null}} Convolution
@@ -120,14 +120,14 @@ export function attentionWeights({ heads, sinks }, scores, n) {
 
 /**
  * Return what each position adds to each head, along a direction of the heads' outputs.
- * @param {Attention} of @param {Float64Array} weights (heads, n) @param {Float32Array} values (kv_heads, n, head_dim)
- * @param {Float64Array} directions (heads · head_dim) @param {number} n @returns {Float64Array} (heads, n)
+ * @param {Attention} of @param {Float64Array} weights (heads, n) @param {Float32Array} values (kv_heads, n, value_dim)
+ * @param {Float64Array} directions (heads · value_dim) @param {number} n @returns {Float64Array} (heads, n)
  */
-export function attentionAlong({ heads, kv_heads, head_dim }, weights, values, directions, n) {
+export function attentionAlong({ heads, kv_heads, value_dim }, weights, values, directions, n) {
   const group = heads / kv_heads;
   return weights.map((weight, at) => {
-    const head = Math.floor(at / n), from = (Math.floor(head / group) * n + (at % n)) * head_dim;
-    return weight * dot(directions.subarray(head * head_dim, (head + 1) * head_dim), values.subarray(from, from + head_dim));
+    const head = Math.floor(at / n), from = (Math.floor(head / group) * n + (at % n)) * value_dim;
+    return weight * dot(directions.subarray(head * value_dim, (head + 1) * value_dim), values.subarray(from, from + value_dim));
   });
 }
 
@@ -140,16 +140,16 @@ export function convolutionTerms({ width, taps, weight }, inputs) {
 }
 
 /**
- * Join the keys or values of the KV blocks that the last row sees: (kv_heads, n, head_dim); 0 before them.
- * @param {(block: number) => Float32Array} block (kv_heads, KV_BLOCK, head_dim) @param {Attention} attention @param {number} n
- * @returns {Float32Array}
+ * Join the keys or values of the KV blocks that the last row sees: (kv_heads, n, width); 0 before them.
+ * @param {(block: number) => Float32Array} block (kv_heads, KV_BLOCK, width) @param {Attention} attention @param {number} n
+ * @param {number} width of a key, or of a value @returns {Float32Array}
  */
-export function gatherBlocks(block, attention, n) {
-  const { kv_heads, head_dim } = attention, size = KV_BLOCK * head_dim, numbers = new Float32Array(kv_heads * n * head_dim);
+export function gatherBlocks(block, attention, n, width) {
+  const { kv_heads } = attention, size = KV_BLOCK * width, numbers = new Float32Array(kv_heads * n * width);
   for (let first = Math.floor(firstSeen(attention, n) / KV_BLOCK) * KV_BLOCK; first < n; first += KV_BLOCK) {
-    const heads = block(first / KV_BLOCK), count = Math.min(KV_BLOCK, n - first) * head_dim;
+    const heads = block(first / KV_BLOCK), count = Math.min(KV_BLOCK, n - first) * width;
     for (let head = 0; head < kv_heads; head++) {
-      numbers.set(heads.subarray(head * size, head * size + count), (head * n + first) * head_dim);
+      numbers.set(heads.subarray(head * size, head * size + count), (head * n + first) * width);
     }
   }
   return numbers;
