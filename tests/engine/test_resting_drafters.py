@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cutaway.engine import DraftHead, DraftModel, RunParams, StopParams
+from cutaway.engine import DraftHead, DraftModel, RunParams, StopParams, speculation
 from cutaway.engine.speculation.length import FROM_MODEL, MAX_DRAFT, DraftLength, StepCosts
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end
 from support.mock_backend import VOCAB, MockBackend, noise
@@ -113,6 +113,23 @@ def test_a_head_wakes_where_its_drafts_come_true():
     assert after.accepted > 100
     assert after.rested < before.rested - 100
     assert len(engine.backend.runs) == TEXT - after.accepted
+
+
+def test_a_step_that_is_measured_without_drafts_interrupts_no_head(monkeypatch):
+    asked = []
+    monkeypatch.setattr(StepCosts, "probes", lambda *_: not asked.append(1) and not len(asked) % 10)
+    drafts, _ = write(MockHead(right_from=0), LENGTH)
+    assert drafts.rested == 0
+    assert 0 < len(asked) // 10 == drafts.lengths[0]
+
+
+def test_what_choosing_takes_is_part_of_a_step_and_what_passes_take_is_not(monkeypatch):
+    looks = iter(range(10_000))
+    monkeypatch.setattr(speculation, "perf_counter", lambda: float(next(looks)))
+    steps = []
+    monkeypatch.setattr(StepCosts, "learn_step", lambda _, rows, *step: steps.append((rows, *step)))
+    write(MockHead(right_from=0), 40)
+    assert {round(seconds) for _, seconds, _ in steps} == {2}
 
 
 def test_a_draft_model_that_is_wrong_reads_little_of_the_text():

@@ -219,6 +219,8 @@ class Speculator:
         self.draft = draft
         self.costs = StepCosts()
         self._followed_by = ""  # the draft head that read rows of this step
+        self._choosing_s = 0.0  # of this step: what a drafter costs beside its passes
+        self._drafting_s = 0.0
         self._states: dict[int, DraftState] = {}  # by sequence id
 
     def propose(
@@ -229,16 +231,19 @@ class Speculator:
         rows: how many rows the step has without them. settle: makes the pending copies of the
         model's KV blocks, before a draft head reads these
         """
+        started, self._drafting_s = perf_counter(), 0.0
         if self.costs.probes(rows):
             draft_requests = [(s, 0) for s, _ in draft_requests]
         texts = [s for s, _ in draft_requests if not _is_drafted_by_model(s)]
         models = [(s, n) for s, n in draft_requests if _is_drafted_by_model(s)]
         costs = self.costs.draft_costs(rows, max(len(texts), 1)) if texts else ()
         drafted = iter(self._draft_by_model(models, rows, settle) if self.draft and models else [])
-        return [
+        drafts = [
             next(drafted, []) if _is_drafted_by_model(s) else self._draft_from_text(s, n, costs)
             for s, n in draft_requests
         ]
+        self._choosing_s = perf_counter() - started - self._drafting_s
+        return drafts
 
     def sleeps(self, sequence: Sequence) -> bool:
         """Return whether a draft model or head rests in this step, too, without a choice."""
@@ -286,11 +291,11 @@ class Speculator:
 
     def begin_step(self) -> None:
         """Note that a step begins, of which nothing was read yet."""
-        self._followed_by = ""
+        self._followed_by, self._choosing_s = "", 0.0
 
     def learn_step(self, rows: int, seconds: float) -> None:
-        """Note the seconds of a step in which sequences only decoded."""
-        self.costs.learn_step(rows, seconds, self._followed_by)
+        """Note the seconds of a step in which sequences only decoded, after it was scheduled."""
+        self.costs.learn_step(rows, seconds + self._choosing_s, self._followed_by)
 
     def copy_blocks(self, pairs: list[tuple[int, int]]) -> None:
         """Copy a draft head's KV blocks like the model's: (source, target) ids."""
@@ -354,7 +359,7 @@ class Speculator:
         missed = sum(self.draft.count_missed(sequence) for sequence, _ in drafting)
         started = perf_counter()
         drafted = iter(self.draft.propose(drafting))
-        seconds = perf_counter() - started
+        seconds = self._drafting_s = perf_counter() - started
         drafts = [next(drafted) if count else [] for count in counts]
         if longest := max(map(len, drafts)):
             passes = self.draft.passes(longest)
@@ -370,6 +375,9 @@ class Speculator:
         """Return how many tokens to draft now; 0 where the drafter rests, or only wakes."""
         assert self.draft
         state, waking, left = self._state(sequence), 0.0, 0
+        if not room:  # a step that is measured without drafts: a head that follows goes on
+            state.costs = (0.0,) if state.rests else costs
+            return 0
         if self._head and state.rests:
             waking = costs[0]  # it follows this step, and drafts in the next one
         elif missed := self.draft.count_missed(sequence):
@@ -378,7 +386,7 @@ class Speculator:
         count = state.length.propose(0, room, costs, waking, left)
         wakes = bool(self._head) and state.rests
         is_cheap = costs[0] <= FREE and self.costs.is_measured(rows)
-        state.rests = not count and not (self._head and room and is_cheap)
+        state.rests = not count and not (self._head and is_cheap)
         state.costs = (0.0,) if state.rests else [c + waking * (not wakes) for c in costs]
         return 0 if wakes else count
 
