@@ -338,11 +338,16 @@ def config(**changes):
         ({}, config(mask_token_id=None), "mask_token_id is missing"),
         ({}, config(mask_token_id=9000), "mask token is 9000, which the model does not have"),
         (
-            {"d2t": np.zeros(VOCAB - 1)},
+            {"d2t": np.zeros(VOCAB - 1, int)},
             {},
             f"guesses {VOCAB} tokens, and its d2t names {VOCAB - 1}",
         ),
-        ({"d2t": np.ones(VOCAB)}, {}, "guesses tokens that the model, which has .*, lacks"),
+        ({"d2t": np.ones(VOCAB)}, {}, "'d2t' is stored as F32; it must be I64 or I32"),
+        ({"d2t": -np.arange(VOCAB)}, {}, r"head's tokens are the same token of the model .d2t."),
+        ({}, {"layer_types": 5}, "layer_types is 5; it must be a list of 2 texts, one for each"),
+        ({}, {"layer_types": ["full_attention"]}, "layer_types is .*; it must be a list of 2 t"),
+        ({}, {"layer_types": [[], {}]}, "layer_types is .*; it must be a list of 2 texts"),
+        ({"d2t": np.ones(VOCAB, int)}, {}, "guesses tokens that the model, which has .*, lacks"),
         ({}, {"aux_hidden_state_layer_ids": [5]}, "behind 5 layers, and the model has 4"),
         ({}, {"num_hidden_layers": 1}, "tensor dflash.blk.1.* has no place"),
         ({}, {"markov_head_type": "gated"}, "markov_head_type is 'gated', which is not supported"),
@@ -355,6 +360,28 @@ def test_drafters_that_do_not_fit(path, tmp_path, change, config, said):
     )
     with pytest.raises(InputError, match=f"speculate: .*{said}"):
         LLM(path).generate("ab", speculate=f"dflash:{at}", max_tokens=2)
+
+
+IDS = np.arange(0, VOCAB, 4)
+
+
+@pytest.mark.parametrize(
+    ("ids", "number", "rows", "said"),
+    [
+        (None, 1, 5, f"5 rows, and the model's vocabulary has {VOCAB} tokens: take a drafter th"),
+        (None, 2, 1, f"1 rows, and the drafter's head has {VOCAB} tokens"),
+        (IDS, 2, 1, f"1 rows, and the drafter's head has {len(IDS)} tokens"),
+        (IDS, 2, VOCAB, f"{VOCAB} rows, and the drafter's head has {len(IDS)} tokens"),
+        (IDS, 1, len(IDS), f"{len(IDS)} rows, and the model's vocabulary has {VOCAB} tokens"),
+    ],
+)
+def test_markov_heads_that_do_not_fit(path, tmp_path, ids, number, rows, said):
+    whole = drafter_tensors(2, markov=True)
+    name = f"markov_head.markov_w{number}.weight"
+    tensors = whole if ids is None else with_vocabulary(whole, ids)
+    at = write_drafter(tmp_path / "d", tensors | {name: whole[name][:rows]}, "dspark")
+    with pytest.raises(InputError, match=f"dflash.markov_w{number}.weight has {said}"):
+        LLM(path).load_draft(f"dspark:{at}")
 
 
 def test_a_drafter_of_another_width(tmp_path):

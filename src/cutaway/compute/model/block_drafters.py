@@ -78,6 +78,8 @@ def build_block_drafter(
     context = maker.context(len(streams) * read.size("embedding_length"))
     markov = maker.markov() if f"{_MARKOV}1.weight" in shapes else None
     _check_all_used(shapes, [graph for graph in (block, context, markov) if graph])
+    if markov:
+        _check_markov(markov, tokens=target.ops[-1].out.width, drafted=block.ops[-1].out.width)
     if (mask_id := read.value("mask_token_id")) is None or mask_id >= target.ops[-1].out.width:
         raise FormatError(f"its mask token is {mask_id}, which the model does not have")
     return BlockDrafter(
@@ -105,6 +107,19 @@ def _streams(read: MetadataReader, anatomy: Anatomy) -> tuple[str, ...]:
             f"{width}: it is another's"
         )
     return tuple(stream[number] for number in after)
+
+
+def _check_markov(markov: Graph, *, tokens: int, drafted: int) -> None:
+    """Raise FormatError unless the Markov head reads all tokens and adds to all drafted ones."""
+    for name, rows, owner in (
+        (f"{_MARKOV}1", tokens, "the model's vocabulary"),
+        (f"{_MARKOV}2", drafted, "the drafter's head"),
+    ):
+        if (stored := markov.matrix(name)[0]) != rows:
+            raise FormatError(
+                f"{name}.weight has {stored} rows, and {owner} has {rows} tokens: take a drafter "
+                "that was made for this model"
+            )
 
 
 def _check_all_used(shapes: Mapping[str, tuple[int, ...]], graphs: list[Graph]) -> None:

@@ -115,6 +115,10 @@ def read_vocabulary(read: MetadataReader, drafted: int, target: Graph) -> NDArra
         raise FormatError(
             f"the head guesses tokens that the model, which has {tokens}, lacks: it is another's"
         )
+    if ids is not None and len(np.unique(ids)) < len(ids):
+        raise FormatError(
+            "two of the head's tokens are the same token of the model (d2t): download it again"
+        )
     return ids  # type: ignore[no-any-return]
 
 

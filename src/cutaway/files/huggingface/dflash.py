@@ -125,14 +125,22 @@ def _target_layers(config: JsonObject) -> list[int]:
     return [number + (not names_inputs) for number in ids]
 
 
+def _layer_types(config: JsonObject, layers: int) -> list[str]:
+    kinds = config.get("layer_types") or ["full_attention"] * layers
+    is_list = isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)
+    if not is_list or len(kinds) != layers:
+        config.fail("layer_types", f"a list of {layers} texts, one for each layer")
+    return kinds
+
+
 def _windows(config: JsonObject) -> dict[str, Any]:
     """Return which layers see only a window, and in which a block's rows see none after them.
 
     As the authors define it, a layer with a window is causal, and another one is not, unless the
     config says of all. transformers' windows have one more token, and its layers are not causal.
     """
-    layers, kinds = config.size("num_hidden_layers"), config.get("layer_types") or []
-    windows = [kind == "sliding_attention" for kind in kinds] or [False] * layers
+    layers = config.size("num_hidden_layers")
+    windows = [kind == "sliding_attention" for kind in _layer_types(config, layers)]
     causal = config.get("causal" if config.get("is_causal") is None else "is_causal")
     if config.flag("sliding_window_non_causal"):
         causal = False
