@@ -94,6 +94,12 @@ def test_text_comes_whole_from_tokens_that_are_none():
     assert "".join(parts) + stream.flush() == text
 
 
+def test_a_token_has_1024_bytes_at_most():
+    assert Tokenizer.from_gguf(byte_strings([b"a" * 1024])).encode("a" * 1025) == [257, 98]
+    with pytest.raises(FormatError, match="a token of 1,025 bytes, and 1,024 are the most"):
+        Tokenizer.from_gguf(byte_strings([b"a" * 1025]))
+
+
 def test_every_byte_must_be_a_token():
     metadata = byte_strings([])
     metadata["tokenizer.ggml.tokens"][1 + 0x41] = "AA"
@@ -149,7 +155,20 @@ def test_a_folder_names_the_token_that_is_not_in_its_list(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["1 'a' 2", "x 'a' 1", "1 a 1", "1 [1", "1", "", "1 ['a'] 1", "1 300 300", "1 'é' 1"]
+    "line",
+    [
+        "1 'a' 2",
+        "x 'a' 1",
+        "1 a 1",
+        "1 [1",
+        "1",
+        "",
+        "1 ['a'] 1",
+        "1 300 300",
+        "1 'é' 1",
+        "1 {[1]} 1",
+        "1 {[]: 1} 1",
+    ],
 )
 def test_lines_that_are_no_tokens_are_refused(tmp_path, line):
     write(tmp_path, WORDS)
@@ -158,7 +177,17 @@ def test_lines_that_are_no_tokens_are_refused(tmp_path, line):
         read(tmp_path)
 
 
-@pytest.mark.parametrize("decoder", [{"x": {"content": "a"}}, {"3": "a"}, {"3": {}}])
+def test_a_token_that_is_in_the_list_twice_is_refused(tmp_path):
+    write(tmp_path, WORDS)
+    with (tmp_path / LIST).open("a") as file:
+        file.write("300 'a' 1\n")
+    with pytest.raises(FormatError, match=r"txt: .300 'a' 1. has the token of number 98 once more"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "decoder", [{"x": {"content": "a"}}, {"3": "a"}, {"3": {}}, {"9" * 5000: {"content": "<x>"}}]
+)
 def test_added_tokens_must_have_ids_and_texts(tmp_path, decoder):
     write(tmp_path, WORDS, added_tokens_decoder=decoder)
     with pytest.raises(FormatError, match="added_tokens_decoder"):

@@ -5,12 +5,13 @@ ASCII as it is, other bytes as Python writes them between quotes.
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from cutaway.errors import FormatError
 from cutaway.text.tokenizers.vocabulary import TOKENS, Kind, Vocabulary, stored_bytes
 
+_LONGEST = 1024
+"""The most bytes of a token, which bound the time of a character; RWKV's own have 128 at most."""
 _ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _SHORT = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
 
@@ -23,23 +24,27 @@ class ByteStrings:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._bytes = {i: unescape(vocabulary.tokens[i]) for i in vocabulary.ids_of(Kind.NORMAL)}
-        self._ids = {token: i for i, token in self._bytes.items() if token}
-        if missing := [n for n in range(256) if bytes([n]) not in self._ids]:
+        strings = {token: i for i, token in self._bytes.items() if token}
+        if missing := [n for n in range(256) if bytes([n]) not in strings]:
             raise FormatError(
                 f"{TOKENS} has no token for the byte {missing[0]}: convert the model again"
             )
-        lengths: defaultdict[bytes, set[int]] = defaultdict(set)
-        for token in self._ids:
-            lengths[token[:2]].add(len(token))
-        self._lengths = {first: sorted(sizes, reverse=True) for first, sizes in lengths.items()}
+        if (longest := max(map(len, strings))) > _LONGEST:
+            raise FormatError(
+                f"{TOKENS} has a token of {longest:,} bytes, and {_LONGEST:,} are the most: "
+                "convert the model again"
+            )
+        self._nodes: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        for token, i in strings.items():
+            self._ends[self._add(token)] = i
 
     def words(self, text: str, *, begins: bool = False) -> Iterator[list[int]]:  # noqa: ARG002
         """Yield the id of each token."""
         data, at = text.encode(), 0
         while at < len(data):
-            size = self._longest(data, at)
-            yield [self._ids[data[at : at + size]]]
-            at += size
+            token_id, at = self._longest(data, at)
+            yield [token_id]
 
     def to_bytes(self, token_id: int) -> bytes:
         """Return the bytes of a token."""
@@ -47,10 +52,29 @@ class ByteStrings:
             return self._bytes[token_id]
         return stored_bytes(self._vocabulary.tokens[token_id])
 
-    def _longest(self, data: bytes, at: int) -> int:
-        """Return the length of the longest token that begins there."""
-        sizes = self._lengths.get(data[at : at + 2], ())
-        return next((n for n in sizes if data[at : at + n] in self._ids), 1)
+    def _add(self, token: bytes) -> int:
+        """Add a token's nodes to the trie; return the last.
+
+        ``_nodes`` has the node behind a node (0: the root) and a byte, ``_ends`` the token of a
+        node where one ends.
+        """
+        node = 0
+        for byte in token:
+            node = self._nodes.setdefault(node << 8 | byte, len(self._nodes) + 1)
+        return node
+
+    def _longest(self, data: bytes, at: int) -> tuple[int, int]:
+        """Return the longest token that begins there, and where it ends.
+
+        Each byte is a token, so that there always is one.
+        """
+        nodes, ends = self._nodes, self._ends
+        node, longest, end = 0, 0, at
+        while at < len(data) and (node := nodes.get(node << 8 | data[at], 0)):
+            at += 1
+            if node in ends:
+                longest, end = ends[node], at
+        return longest, end
 
 
 def unescape(text: str) -> bytes:

@@ -17,6 +17,7 @@ WORDS, VOCAB, MERGES, ADDED_TOKENS = "vocab.txt", "vocab.json", "merges.txt", "a
 BYTE_STRINGS = "rwkv_vocab_v20230424.txt"
 FILES = (WORDS, VOCAB, MERGES, ADDED_TOKENS, BYTE_STRINGS)
 _LARGEST = 1 << 27  # bytes
+_DIGITS = 9  # of a token's id, as many as each int32 can have
 
 _QWEN = ("DreamTokenizer", "Qwen2Tokenizer", "Qwen2TokenizerFast")  # Dream's is the same
 _BERT = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
@@ -133,7 +134,7 @@ def _qwen(folder: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
         tokenizer_config.fail(
             "added_tokens_decoder", f"an object that has the token {more[0]!r:.40}, too"
         )
-    if not all(token["id"].isdecimal() for token in tokens):
+    if not all(_is_id(token["id"]) for token in tokens):
         tokenizer_config.fail("added_tokens_decoder", "an object of tokens by their ids")
     [words] = PRETOKENIZERS["qwen2"].patterns
     return {
@@ -160,13 +161,21 @@ def _byte_strings(path: Path, tokenizer_config: JsonObject) -> dict[str, Any]:
     Token 0, which is not in the list, ends a text. Special tokens whose text is in the list have
     the list's id, as in RWKV's own tokenizer: transformers gives "\n\n" another one.
     """
-    vocab = dict(_read_byte_string(line, path.name) for line in _lines(path))
+    vocab: dict[str, int] = {}
+    for line in _lines(path):
+        token, number = _read_byte_string(line, path.name)
+        if token in vocab:
+            raise FormatError(
+                f"{path.name}: {line!r:.60} has the token of number {vocab[token]} once more; "
+                "download it again"
+            )
+        vocab[token] = number
     begin = _special_texts(tokenizer_config, {"bos": "<s>"})["bos"]
     texts = {"0": begin} | {
         key: token.get("content") if isinstance(token, dict) else None
         for key, token in tokenizer_config.part("added_tokens_decoder").values.items()
     }
-    if not all(key.isdecimal() and isinstance(text, str) for key, text in texts.items()):
+    if not all(_is_id(key) and isinstance(text, str) for key, text in texts.items()):
         tokenizer_config.fail("added_tokens_decoder", "an object of tokens by their ids")
     specials = {int(key): text for key, text in texts.items() if text not in vocab}
     return {
@@ -186,9 +195,13 @@ def _read_byte_string(line: str, file: str) -> tuple[str, int]:
         token = value.encode() if isinstance(value, str) else value
         if isinstance(token, bytes) and len(token) == int(size):
             return token.decode("utf-8", "surrogateescape"), int(number)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         pass  # refused below
     raise FormatError(f"{file}: {line!r:.60} is not an id, a string and its length in bytes")
+
+
+def _is_id(key: str) -> bool:
+    return key.isdecimal() and len(key) <= _DIGITS
 
 
 def _merges(folder: Path) -> list[str]:
