@@ -385,6 +385,13 @@ def test_an_absent_key_is_what_transformers_takes_for_it(tmp_path, name):
     assert read > 4
 
 
+@pytest.mark.parametrize("pattern", [[[1]], [{}], [2], ["0"], [True], 5])
+def test_the_publisher_s_pattern_of_mimo_has_numbers(tmp_path, pattern):
+    values = remove_key(READ["mimo_v2_flash"]["full"], "layer_types")
+    with pytest.raises(FormatError, match=r"hybrid_layer_pattern is .*; it must be 0 or 1"):
+        reading(tmp_path, values | {"hybrid_layer_pattern": pattern})
+
+
 @pytest.mark.parametrize(("command", "path"), [
     (["-m", "support.absent_keys"], PATH), ([ROOT / "tools" / "transformers_defaults.py"], TABLE),
 ])  # fmt: skip

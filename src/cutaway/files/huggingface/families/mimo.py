@@ -60,7 +60,9 @@ def _with_kinds(config: JsonObject) -> JsonObject:
     if config.get("layer_types") is not None or numbers is None:
         return config
     kinds = {0: keys.FULL, 1: keys.SLIDING}
-    if not isinstance(numbers, list) or any(n not in kinds for n in numbers):
+    if not isinstance(numbers, list) or any(
+        type(number) is not int or number not in kinds for number in numbers
+    ):
         config.fail("hybrid_layer_pattern", "0 or 1 for each layer")
     return config.with_defaults({}, {"layer_types": [kinds[n] for n in numbers]})
 
