@@ -88,8 +88,18 @@ def smooth(matrix: Grouped, parts: "MatrixParts", ending: str) -> Grouped:
     parts.expect(ending, matrix.shape[-1:], *FLOATS)
     return _Smoothed(
         matrix.name, (*matrix.parts, matrix.name + ending), matrix.shape, "F32", matrix.group,
-        matrix.read, plain=matrix, factors=lambda: parts.array(ending),
+        matrix.read, plain=matrix, factors=lambda: _finite(parts, ending),
     )  # fmt: skip
+
+
+def _finite(parts: "MatrixParts", ending: str) -> NDArray[np.float32]:
+    factors: NDArray[np.float32] = parts.array(ending)
+    if not np.isfinite(factors).all():
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} holds factors that are not finite; download "
+            "the model again"
+        )
+    return factors
 
 
 def format_of(kind: str, name: str, cols: int, group: int) -> str:

@@ -115,15 +115,14 @@ def _bytes(parts: MatrixParts, bits: int) -> Grouped:
             "the model again"
         )
     format = format_of(f"INT{bits}", parts.base + _CODES, cols, group)
-    middle = _middle(bits)
 
     def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.int8]]:
-        codes = _codes(parts, bits)
-        zeros = parts.array(_ZERO).reshape(sides) if has_zeros else np.zeros(sides, np.int8)
+        codes = _numbers(parts, _CODES, bits).view(np.uint8)
+        zeros = _numbers(parts, _ZERO, bits) if has_zeros else np.full(sides, _middle(bits))
         grid = (rows, sides[1])
         scales = np.broadcast_to(parts.array(_SCALE).reshape(sides), grid)
         packed = pack_pairs(codes) if bits == 4 else codes
-        return packed, scales, np.broadcast_to(zeros + middle, grid)
+        return packed, scales, np.broadcast_to(zeros.reshape(sides), grid)
 
     return Grouped(parts.base, tuple(parts.used), (rows, cols), format, group, read)
 
@@ -133,16 +132,16 @@ def _middle(bits: int) -> np.int8:
     return np.int8(8 if bits == 4 else 0)
 
 
-def _codes(parts: MatrixParts, bits: int) -> Bytes:
-    """Return the codes as `weights.formats` has them; FormatError if one has more bits."""
-    stored = parts.array(_CODES)
+def _numbers(parts: MatrixParts, ending: str, bits: int) -> NDArray[np.int8]:
+    """Return codes or zero points as `weights.formats` has them; FormatError above ``bits``."""
+    stored = parts.array(ending)
     if bits == 4 and not (stored.min() >= -8 and stored.max() <= 7):
         raise FormatError(
-            f"the tensor {quote(parts.base + _CODES)} holds codes outside of -8 to 7, and its "
+            f"the tensor {quote(parts.base + ending)} holds numbers outside of -8 to 7, and its "
             "codes have 4 bits; download the model again"
         )
-    codes: Bytes = (stored + _middle(bits)).view(np.uint8)
-    return codes
+    numbers: NDArray[np.int8] = stored + _middle(bits)
+    return numbers
 
 
 def _pairs(parts: MatrixParts) -> Grouped:
