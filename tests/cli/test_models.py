@@ -15,6 +15,8 @@ from cutaway.compute.model import config_of
 from cutaway.files.hub import catalog
 from cutaway.files.hub.catalog import CatalogModel, WheelFile
 from support.random_llama import write_tiny_llama
+from support.random_mamba2 import write_tiny_mamba2
+from support.random_rwkv7 import write_tiny_rwkv7
 
 CONTENT = b"the bytes of a model"
 TINY = CatalogModel(
@@ -189,3 +191,10 @@ def test_weights_that_are_more_than_the_free_memory(printed, tmp_path, monkeypat
 )
 def test_what_cannot_be_shown(refused, arguments, sentence):
     assert sentence in refused("models", *arguments)
+
+
+@pytest.mark.parametrize("write", [write_tiny_rwkv7, write_tiny_mamba2])
+def test_the_card_tells_no_positions_where_nothing_attends(tmp_path, printed, write):
+    shown = printed("models", "show", str(write(tmp_path / "model.gguf")))
+    assert "attention     none\n" in shown
+    assert "positions" not in shown

@@ -51,11 +51,13 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     depth = 1 + max((layer for group in card.kv.groups for layer in group.layers), default=0)
     if depth > c.layers:
         yield "", f"run several times, {depth} layers deep"
-        yield "", f"{megabytes(card.active_bytes)} of weights read for a token"
+        if not c.experts:
+            yield from _reads(card)
     yield "attention", _heads(c)
     if not c.is_causal:
         yield "", _attention(c)
-    yield "positions", _positions(c)
+    if c.heads:
+        yield "positions", _positions(c)
     if any(c.windows):
         seeing = sum(window > 0 for window in c.windows)
         one_side = c.attention != "bidirectional"
@@ -68,12 +70,16 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
     if c.experts:
         yield "experts", f"{c.experts} in each layer, {c.experts_used} of them for a token"
         yield "", f"{card.active_parameters / 1e6:,.0f} million parameters for a token"
-        yield "", f"{megabytes(card.active_bytes)} of weights read for a token"
+        yield from _reads(card)
     yield "context", f"{c.context_length:,} tokens"
     yield "vocabulary", f"{card.vocab_size:,} tokens"
     yield from _weights(card)
     yield from _memory(card, context)
     yield from _text(card)
+
+
+def _reads(card: ModelInfo) -> Iterator[tuple[str, str]]:
+    yield "", f"{megabytes(card.active_bytes)} of weights read for a token"
 
 
 def _weights(card: ModelInfo) -> Iterator[tuple[str, str]]:

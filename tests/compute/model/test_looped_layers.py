@@ -1,8 +1,11 @@
 """A model that runs layers again computes what one with a copy of these layers does, bit by bit."""
 
+from dataclasses import replace
+
 import pytest
 
 from cutaway import LLM
+from cutaway.cli import model_card
 from cutaway.cli.main import main
 from cutaway.compute.loading.info import ModelInfo
 from cutaway.compute.lowering.packing import reads_of
@@ -10,6 +13,7 @@ from cutaway.compute.model.anatomy import Anatomy, LayerRun
 from cutaway.compute.model.architectures import llama
 from cutaway.compute.model.architectures.parts import embedding, head
 from cutaway.compute.model.config import Architecture
+from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
 
@@ -92,6 +96,14 @@ def test_the_card_tells_how_deep_runs_make_a_model(paths, capsys):
     assert "run several times, 4 layers deep\n" in shown[0]
     assert "4 of width 32\n" in shown[1]
     assert "several times" not in shown[1]
+
+
+def test_the_card_tells_once_what_a_token_reads_of_a_looped_mixture(paths):
+    card = ModelInfo.read(paths[0])
+    mixture = replace(card, config=replace(card.config, experts=4, mixture=Mixture(used=2)))
+    for each in (card, mixture):
+        rows = [text for _, text in model_card._rows(each, 64)]
+        assert sum("of weights read for a token" in text for text in rows) == 1
 
 
 def test_places_are_named_by_depth_and_tell_the_layer_and_its_run(paths):
