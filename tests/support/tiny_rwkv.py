@@ -129,7 +129,7 @@ def save(
     config, rng = CONFIGS[name], np.random.default_rng(seed)
     folder.mkdir(parents=True, exist_ok=True)
     weights = {
-        name: _random(name, shape, rng).astype("f4") for name, shape in _shapes(config).items()
+        name: _random(name, shape, rng).astype("f4") for name, shape in shapes_of(config).items()
     }
     save_file(weights, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "x_x"}))
@@ -146,7 +146,8 @@ def _random(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> Arra
     return numbers * (1.5 / np.sqrt(shape[-1]) if len(shape) == 2 else 0.3)
 
 
-def _shapes(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def shapes_of(c: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor of a config's model."""
     n, size, vocab = c["hidden_size"], c["head_dim"], c["vocab_size"]
     inner = c["intermediate_size"] or -(-int(n * c["hidden_ratio"]) // 32) * 32
     norms = ["model.norm", "model.layers.0.pre_norm"]

@@ -1,12 +1,8 @@
-"""Models' files: GGUF as it is and while it is quantised, and folders of transformers."""
+"""Models' files: GGUF as it is, and while it is quantised."""
 
-import json
-import struct
-from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from zlib import crc32
 
 import numpy as np
@@ -16,10 +12,10 @@ from cutaway.files.weights import FORMATS_BY_ID, GGUFFile
 from cutaway.files.weights.importance import ColumnSums, Importance
 from cutaway.files.weights.mixes import MIXES
 from cutaway.files.weights.quantised import QuantisedFile
-from support import random_llama, tiny_tokenizers
+from support import random_llama
 from support.fuzz.format import Format, use_any
 from support.fuzz.gguf_parts import Mutation, Parts, Tensor
-from support.fuzz.mutation import mutate_bytes, mutate_json
+from support.fuzz.mutation import mutate_bytes
 from support.random_granite_hybrid import write_tiny_granite_hybrid
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
@@ -160,202 +156,3 @@ def _importance(rng: Random, file: GGUFFile) -> Importance:
             means = numbers.gamma(rng.choice((0.01, 1.0, 9.0)), size=(stack, info.shape[-1]))
             sums[name] = ColumnSums(means.astype(np.float32), np.ones(stack, np.float32))
     return Importance(sums, (), 1, 512)
-
-
-class Folder(Format):
-    """Folders of transformers, as a zip of their files."""
-
-    name, inputs = "folder", 25
-
-    def make(self) -> None:
-        """Write a llama, a Mixtral and a BERT with tokenizers of four kinds."""
-        kinds = [*tiny_tokenizers.KINDS.values()][:4]
-        for number, kind in enumerate(kinds):
-            files = _llama() if number % 2 == 0 else _mixtral()
-            self._write(f"{number}", files, kind())
-        self._write("bert", _bert(), tiny_tokenizers.wordpiece())
-
-    def _write(self, name: str, files: dict[str, bytes], tokenizer: Any) -> None:
-        settings = {
-            "bos_token": "<s>",
-            "eos_token": "</s>",
-            "add_bos_token": True,
-            "chat_template": TEMPLATE,
-        }
-        files["tokenizer.json"] = tokenizer.to_str().encode()
-        files["tokenizer_config.json"] = json.dumps(settings).encode()
-        files["generation_config.json"] = json.dumps(
-            {"eos_token_id": [2, 3], "temperature": 0.7}
-        ).encode()
-        (self.folder / "seeds" / f"{name}.zip").write_bytes(_zip_files(files))
-
-    def draw(self, rng: Random) -> bytes:
-        """Change a value of a JSON file or of a tensor file's header, or change bytes."""
-        with ZipFile(rng.choice(self.seeds)) as seed:
-            files = {name: seed.read(name) for name in seed.namelist()}
-        for _ in range(rng.choice((1, 1, 2, 3))):
-            name = rng.choice(
-                [name for name in files for _ in range(6 if name == "config.json" else 2)]
-            )
-            raw = files[name]
-            if rng.random() < 0.1:
-                files[name] = mutate_bytes(rng, raw)
-            elif name.endswith(".json"):
-                files[name] = _mutate_json(rng, raw)
-            else:
-                files[name] = _tensors(rng, raw)
-        if rng.random() < 0.03:
-            del files[rng.choice((*files,))]
-        return _zip_files(files)
-
-    def use(self, data: bytes) -> None:
-        """Open the folder, and generate text or embed."""
-        folder = self.scratch("folder")
-        folder.mkdir(exist_ok=True)
-        for path in folder.iterdir():
-            path.unlink()
-        with ZipFile(BytesIO(data)) as files:
-            files.extractall(folder)
-        use_model(folder, threads=1)
-
-
-def _json(document: Any) -> bytes:
-    return json.dumps(document).encode()
-
-
-def _mutate_json(rng: Random, raw: bytes) -> bytes:
-    """Return JSON with a few odd values; return other bytes unchanged."""
-    try:
-        return _json(mutate_json(rng, json.loads(raw)))
-    except ValueError:
-        return raw
-
-
-def _zip_files(files: dict[str, bytes]) -> bytes:
-    """Return a zip; equal files give equal bytes."""
-    out = BytesIO()
-    with ZipFile(out, "w") as zip:
-        for name, raw in files.items():
-            zip.writestr(ZipInfo(name), raw, ZIP_DEFLATED, 1)
-    return out.getvalue()
-
-
-def _tensors(rng: Random, raw: bytes) -> bytes:
-    """Return a safetensors file with a changed header, or with damaged weights."""
-    (length,) = struct.unpack_from("<Q", raw)
-    head, data = raw[8 : 8 + length], raw[8 + length :]
-    try:
-        entries = json.loads(head)
-    except ValueError:
-        return raw
-    if rng.random() < 0.7:
-        odd: tuple[Any, ...] = (
-            "BF16",
-            "F16",
-            "F32",
-            "I32",
-            "F8_E4M3",
-            "BOOL",
-            [0],
-            [],
-            [0, 2**63],
-            [1, 64],
-            -1,
-            None,
-            2**64,
-            {},
-        )
-        head = _json(mutate_json(rng, entries, odd))
-    else:
-        data = mutate_bytes(rng, data)
-    return struct.pack("<Q", len(head)) + head + data
-
-
-def _safetensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
-    rng, head, data = np.random.default_rng(5), dict[str, Any](), b""
-    for name, shape in shapes.items():
-        raw = rng.integers(-2, 3, shape).astype(np.float16).tobytes()
-        head[name] = {
-            "dtype": "F16",
-            "shape": shape,
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
-        data += raw
-    packed = _json(head)
-    return struct.pack("<Q", len(packed)) + packed + data
-
-
-_SIZES = {
-    "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_hidden_layers": 1,
-    "max_position_embeddings": 128, "vocab_size": 400,
-}  # fmt: skip
-
-
-def _attention() -> dict[str, tuple[int, ...]]:
-    layer = "model.layers.0."
-    return {
-        "model.embed_tokens.weight": (400, 32), "model.norm.weight": (32,),
-        "lm_head.weight": (400, 32),
-        layer + "input_layernorm.weight": (32,), layer + "post_attention_layernorm.weight": (32,),
-        layer + "self_attn.q_proj.weight": (32, 32), layer + "self_attn.k_proj.weight": (16, 32),
-        layer + "self_attn.v_proj.weight": (16, 32), layer + "self_attn.o_proj.weight": (32, 32),
-    }  # fmt: skip
-
-
-def _llama() -> dict[str, bytes]:
-    config = _SIZES | {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_key_value_heads": 2,
-        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": False,
-        "hidden_act": "silu",
-        "rope_scaling": {
-            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        },
-    }  # fmt: skip
-    mlp = "model.layers.0.mlp."
-    shapes = _attention() | {
-        mlp + "gate_proj.weight": (48, 32), mlp + "up_proj.weight": (48, 32),
-        mlp + "down_proj.weight": (32, 48),
-    }  # fmt: skip
-    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
-
-
-def _mixtral() -> dict[str, bytes]:
-    config = _SIZES | {
-        "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_key_value_heads": 2,
-        "rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_local_experts": 4, "num_experts_per_tok": 2,
-        "tie_word_embeddings": False, "sliding_window": None, "hidden_act": "silu",
-    }  # fmt: skip
-    moe = "model.layers.0.block_sparse_moe."
-    shapes = _attention() | {moe + "gate.weight": (4, 32)}
-    for i in range(4):
-        expert = f"{moe}experts.{i}."
-        shapes |= {
-            expert + "w1.weight": (48, 32),
-            expert + "w2.weight": (32, 48),
-            expert + "w3.weight": (48, 32),
-        }
-    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
-
-
-def _bert() -> dict[str, bytes]:
-    config = _SIZES | {
-        "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu",
-        "layer_norm_eps": 1e-12,
-        "type_vocab_size": 2,
-    }  # fmt: skip
-    layer = "encoder.layer.0."
-    matrices = {
-        "embeddings.word_embeddings": (400, 32), "embeddings.position_embeddings": (128, 32),
-        "embeddings.token_type_embeddings": (2, 32), layer + "attention.self.query": (32, 32),
-        layer + "attention.self.key": (32, 32), layer + "attention.self.value": (32, 32),
-        layer + "attention.output.dense": (32, 32), layer + "intermediate.dense": (48, 32),
-        layer + "output.dense": (32, 48),
-    }  # fmt: skip
-    shapes: dict[str, tuple[int, ...]] = {
-        f"{name}.weight": shape for name, shape in matrices.items()
-    }
-    shapes |= {f"{name}.bias": shape[:1] for name, shape in matrices.items() if "layer" in name}
-    for name in ("embeddings.", layer + "attention.output.", layer + "output."):
-        shapes |= {f"{name}LayerNorm.{part}": (32,) for part in ("weight", "bias")}
-    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
