@@ -306,6 +306,15 @@ def test_each_architecture_has_its_own_epsilon():
         assert sizes(name, besides=XIELU, **needed).norm_eps == eps
 
 
+@pytest.mark.parametrize("slow", [129, 10**9])
+def test_a_small_file_is_not_deeper_than_1024_layers(slow):
+    cycles = {"fast_cycles": 3, "attention__head_count_kv": 4}
+    assert sizes("hrm-text", slow_cycles=128, **cycles).slow_cycles == 128
+    sentence = f"slow_cycles and fast_cycles make the model {8 * slow} layers deep; up to 1024 are"
+    with pytest.raises(FormatError, match=rf"^hrm-text\.{sentence} supported$"):
+        sizes("hrm-text", slow_cycles=slow, **cycles)
+
+
 def test_neox_is_parallel_unless_it_says_otherwise():
     assert sizes("gptneox").is_parallel
     assert not sizes("gptneox", use_parallel_residual=False).is_parallel

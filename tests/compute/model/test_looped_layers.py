@@ -1,6 +1,7 @@
 """A model that runs layers again computes what one with a copy of these layers does, bit by bit."""
 
 from dataclasses import replace
+from time import process_time
 
 import pytest
 
@@ -13,6 +14,7 @@ from cutaway.compute.model.anatomy import Anatomy, LayerRun
 from cutaway.compute.model.architectures import llama
 from cutaway.compute.model.architectures.parts import embedding, head
 from cutaway.compute.model.config import Architecture
+from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
 from cutaway.files.weights import GGUFFile
 from support.random_llama import write_tiny_llama
@@ -115,3 +117,14 @@ def test_places_are_named_by_depth_and_tell_the_layer_and_its_run(paths):
     assert [part.name for part in anatomy.parts] == [part.name for part in copied.parts]
     assert [op.out.name for op in anatomy.graph.ops] == [op.out.name for op in copied.graph.ops]
     assert anatomy.stream == copied.stream
+
+
+def test_results_of_one_name_are_numbered_in_linear_time():
+    """Trying each number for each result would take minutes."""
+    g, count = Graph({"token_embd.weight": (4, 8)}), 20_000
+    x, started = g.embed("token_embd"), process_time()
+    for _ in range(count):
+        x = g.add(x, x)
+    assert process_time() - started < 5
+    assert [op.out.name for op in g.ops[1:4]] == ["add", "add.2", "add.3"]
+    assert x.name == f"add.{count}"

@@ -23,6 +23,7 @@ class Wiring:
         self.shapes = shapes
         self.ops: list[Op] = []
         self._names: set[str] = set()
+        self._repeats: Counter[str] = Counter()  # of names that were taken
         self._allowed_unused: set[str] = set()
         self._scope, self._prefix, self._deeper = "", "", 0
 
@@ -139,9 +140,10 @@ class Wiring:
             base = self._scope + name.removeprefix(self._prefix)
         if "layer" in fields:
             fields["layer"] += self._deeper
-        unique, n = base, 2
+        unique = base
         while unique in self._names:  # the second rope of a layer is blk.0.rope.2
-            unique, n = f"{base}.{n}", n + 1
+            self._repeats[base] += 1
+            unique = f"{base}.{self._repeats[base] + 1}"
         self._names.add(unique)
         out, names = Tensor(unique, width), tuple(x.name for x in inputs)
         self.ops.append(op(out, names, weights or {}, **fields))

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 
 from cutaway.compute.model.architectures.llama import LayerWiring, llama_layer
 from cutaway.compute.model.architectures.parts import embedding, head
-from cutaway.compute.model.config import MOST_LAYERS, Architecture, ModelConfig
+from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.errors import FormatError
+
+MOST_DEPTH = 1024
+"""How many layers a token may pass; the published model has 128.
+
+A small file may ask for any depth, and each layer of it is wired, drawn and has keys of its own.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +38,10 @@ def _read_hrm_text(read: MetadataReader, c: ModelConfig) -> HrmText:
     slow, fast = read.size("slow_cycles"), read.size("fast_cycles")
     if c.layers % 2:
         raise FormatError(f"{read.prefix}.block_count is {c.layers}, which are no two equal stacks")
-    if (depth := c.layers // 2 * slow * (fast + 1)) > MOST_LAYERS:
+    if (depth := c.layers // 2 * slow * (fast + 1)) > MOST_DEPTH:
         raise FormatError(
             f"{read.prefix}.slow_cycles and fast_cycles make the model {depth} layers deep; up to "
-            f"{MOST_LAYERS} are supported"
+            f"{MOST_DEPTH} are supported"
         )
     return c.as_kind(HrmText, slow_cycles=slow, fast_cycles=fast)
 
