@@ -34,13 +34,13 @@ def llm(tmp_path_factory):
         yield made
 
 
-def said(llm: LLM, text: str) -> list[int]:
+def token_ids(llm: LLM, text: str) -> list[int]:
     return marked_ids(llm.tokenizer, text)
 
 
 def test_a_call_is_read_answered_and_in_the_next_prompt(llm: LLM) -> None:
     text = f"{THOUGHT}{FINAL}I look.{NEXT}{CALL}{NEXT}{CALL}"
-    done = llm.chat(ASK, tools=[TOOL], forced=said(llm, text + "<|eot|>"), max_tokens=600)
+    done = llm.chat(ASK, tools=[TOOL], forced=token_ids(llm, text + "<|eot|>"), max_tokens=600)
     assert [(call.name, call.values()) for call in done.tool_calls] == [("f", {"days": 22})] * 2
     [message] = done.new_messages
     assert (message["reasoning_content"], message["content"]) == ("hm", "I look.")
@@ -54,7 +54,7 @@ def test_a_call_is_read_answered_and_in_the_next_prompt(llm: LLM) -> None:
 
 
 def test_a_required_call_comes_and_its_record_is_replayed(llm: LLM, tmp_path) -> None:
-    file, forced = tmp_path / "t.jsonl", said(llm, THOUGHT + CALL.partition("22")[0])
+    file, forced = tmp_path / "t.jsonl", token_ids(llm, THOUGHT + CALL.partition("22")[0])
     done = llm.chat(
         ASK, tools=[TOOL], tool_choice="required", forced=forced, max_tokens=600, trace=file
     )
@@ -71,7 +71,7 @@ def test_off_is_an_empty_thought(llm: LLM) -> None:
 
 def test_a_schema_holds_in_the_message_to_the_user(llm: LLM) -> None:
     done = llm.chat(
-        ASK, json_schema=SCHEMA, forced=said(llm, THOUGHT + FINAL), max_tokens=300, seed=1
+        ASK, json_schema=SCHEMA, forced=token_ids(llm, THOUGHT + FINAL), max_tokens=300, seed=1
     )
     assert json.loads(done.new_messages[-1]["content"])["days"] in (1, 22)
     begun = [*ASK, {"role": "assistant", "content": "It is <|eom|>: "}]
@@ -80,7 +80,10 @@ def test_a_schema_holds_in_the_message_to_the_user(llm: LLM) -> None:
 
 
 def test_over_http(llm: LLM) -> None:
-    text, calls = said(llm, f"{THOUGHT}{FINAL}yes<|eot|>"), said(llm, f"{THOUGHT}{CALL}<|eot|>")
+    text, calls = (
+        token_ids(llm, f"{THOUGHT}{FINAL}yes<|eot|>"),
+        token_ids(llm, f"{THOUGHT}{CALL}<|eot|>"),
+    )
     with serve(llm, ServerSettings(names=["t"])) as served:
 
         def post(path: str, **fields) -> httpx.Response:

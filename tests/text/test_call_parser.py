@@ -1,12 +1,14 @@
 """The parser gives the same deltas however a text is cut, and never what it must take back."""
 
 import json
+from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cutaway.text.tools import Arguments, CallParser, CallStart, Content, Tool, call_id
+from cutaway.text.tools.dialect import UNRENDERED
 from support.chat_templates import NAMES, dialect
 from support.tool_texts import put_together, read
 
@@ -147,3 +149,13 @@ def test_ids_are_nine_letters_or_digits_and_repeat_with_the_request() -> None:
     assert ids == [call_id("request", index) for index in range(100)]
     assert all(len(identity) == 9 and identity.isalnum() for identity in ids)
     assert call_id("other", 0) not in ids
+
+
+@pytest.mark.parametrize("after", ["", "get_weather:"])
+def test_a_name_or_number_without_end_is_content_in_linear_time(after: str) -> None:
+    """Reading it from its beginning with each piece would take minutes."""
+    kimi = UNRENDERED["<|tool_call_argument_begin|>"]
+    text, started = f"<|tool_call_begin|>functions.{after}", process_time()
+    content, calls = put_together(read(kimi, TOOLS, [text.encode(), *[b"12345"] * 60_000]))
+    assert process_time() - started < 4
+    assert content == text + "12345" * 60_000 and not calls

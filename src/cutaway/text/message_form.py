@@ -210,7 +210,7 @@ class MessageParser:
         self._message = form.marks[MESSAGE]
         self._in_headers = {form.marks[name] for name in form.in_headers}
         self._calls = CallParser(form.calls, tools, new_id)
-        self._header: bytes | None = b""  # None within a message's text
+        self._header: bytearray | None = bytearray()  # None within a message's text
         self._kind: type[Thought | Content] | None = None  # None: a call
         self._text = TextStream()
         self._kinds_seen = set[type]()  # kinds of earlier messages
@@ -239,12 +239,14 @@ class MessageParser:
         if self._header is None:
             if not is_mark:
                 return self._grow(piece)
-            self._header = piece if piece in self._in_headers else b""
+            self._header = bytearray(piece if piece in self._in_headers else b"")
             return self._close()
         if piece == self._message:
-            return self._open(self._header)
-        starts = is_mark and piece not in self._in_headers
-        self._header = b"" if starts else self._header + piece
+            return self._open(bytes(self._header))
+        if is_mark and piece not in self._in_headers:
+            self._header.clear()
+        else:
+            self._header += piece
         return ()
 
     def _open(self, header: bytes) -> Iterable[Thought | Delta]:

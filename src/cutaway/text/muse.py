@@ -39,16 +39,17 @@ class Muse(MessageForm):
     )
     tags = "".join(part for part in calls.all_parts if isinstance(part, str))
 
-    def meaning(
-        self,
-        header: bytes,
-        tools: Collection[bytes],  # noqa: ARG002 - the tags name the tool
-    ) -> type[Thought | Content] | bytes:
-        """Return what a message to this recipient is; without one, it is for the user."""
+    def meaning(self, header: bytes, tools: Collection[bytes]) -> type[Thought | Content] | bytes:
+        """Return what a message to this recipient is; to no tool, it is for the user.
+
+        Templates tell the model that a tool's recipients are its name and whatever follows a dot.
+        """
         to = _RECIPIENT.search(header)
-        if to is None or to[1] == b"user":
+        if to is None:
             return Content
-        return Thought if to[1] == b"self" else b""
+        if to[1] == b"self":
+            return Thought
+        return b"" if to[1].partition(b".")[0] in tools else Content
 
     def _literal(self, text: str) -> str:
         """Write a text in Lark; a recipient is a lexeme of its own, for names may begin alike."""

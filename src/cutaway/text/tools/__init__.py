@@ -20,7 +20,7 @@ from cutaway.text.tools.tool import Tool, ToolChoice, parse_choice, parse_tools,
 
 _BLANK = b" \t\r\n"
 _NAME = re.compile(rb"[A-Za-z0-9_-]+")
-_NUMBER = re.compile(rb"[0-9]+")
+_NUMBER = re.compile(rb"[0-9]{1,9}")
 _ID = re.compile(rb"[A-Za-z0-9]{1,%d}" % ID_LENGTH)
 
 
@@ -74,6 +74,7 @@ class CallParser:
     ) -> None:
         self._dialect, self._new_id, self._required = dialect, new_id, required
         self._tools = {tool.name.encode(): tool for tool in tools}
+        self._longest_name = max(map(len, self._tools), default=0)
         self._first = _encode_parts(dialect.opening)
         self._literal = self._first[0] if isinstance(self._first[0], bytes) else b""
         self._next = _encode_parts((dialect.between, *dialect.head))
@@ -155,6 +156,8 @@ class CallParser:
         at, tool = 0, None
         for part in parts:
             size = _size(part, data[at:])
+            if part is Slot.NAME and size is None and len(data) - at > self._longest_name:
+                return _NO  # else a name without end would be read again with each piece
             if size is None or size < 0:
                 return None if size is None else _NO
             if part is Slot.NAME:
