@@ -3,11 +3,12 @@
     python bench/train_drafter.py smollm2 drafter/ --minutes 29
 
 The model itself writes the training texts: answers to ``routine_texts.py``, each prompt once
-greedily, then at temperature 0.6. A drafter is to guess what the model would write. Each text has
-anchors at random places. A block begins at each with the token there, and goes on with mask tokens;
-it sees the model's residual stream of the tokens before the anchor. Each row guesses the token
-after its place; the Markov head is told the token at it. The loss is the cross entropy of these
-tokens, later ones with less weight, since a draft token counts only if those before it are right.
+greedily, then at temperature 0.6. Answers to every 32nd prompt are held out: they are measured, and
+not trained with. A drafter is to guess what the model would write. Each text has anchors at random
+places. A block begins at each with the token there, and goes on with mask tokens; it sees the
+model's residual stream of the tokens before the anchor. Each row guesses the token after its place;
+the Markov head is told the token at it. The loss is the cross entropy of these tokens, later ones
+with less weight, since a draft token counts only if those before it are right.
 
 Four things let a short training suffice. The layers begin as the model's (``block_drafter.py``).
 Numbers of the stream differ a thousandfold, so each is divided by its usual size, which ``fc``
@@ -36,7 +37,7 @@ SHORTER = 0.25  # of the steps have shorter blocks, as drafts may have
 FADE = 4.0  # a row's weight in the loss falls by e in so many places
 RATE, WARM_UP = 2e-3, 100
 TOGETHER = 16  # texts that are written at once
-HELD_OUT = 32  # of so many texts, one is measured and not trained with
+HELD_OUT = 32  # of so many prompts, the answers to one are measured and not trained with
 EVERY = 500  # steps, after which the held-out texts are measured, and the folder is written
 
 
@@ -44,23 +45,30 @@ EVERY = 500  # steps, after which the held-out texts are measured, and the folde
 
 
 class Text(NamedTuple):
-    """A text of the model: its token ids, the place of the answer, and its tokens' streams."""
+    """A text of the model: its prompt's number, its token ids, where its answer begins, streams."""
 
+    prompt: int
     ids: Tensor
     answer: int
     streams: Tensor
 
 
-def write_texts(llm: LLM, count: int, length: int) -> Iterator[tuple[list[int], int]]:
-    """Let the model answer; yield texts, and how many tokens of each are the prompt's."""
+def write_texts(llm: LLM, count: int, length: int) -> Iterator[tuple[int, list[int], int]]:
+    """Let the model answer; yield prompts' numbers, texts, and where their answers begin."""
     prompts = routine_prompts(llm, held_out=False)
-    order = np.random.default_rng(1).permutation(len(prompts))
-    for at in range(0, count, TOGETHER):
-        asked = [prompts[order[n % len(order)]] for n in range(at, min(at + TOGETHER, count))]
-        temperature = 0.0 if at < len(order) else 0.6
-        for done in llm.generate(asked, temperature=temperature, seed=at, max_tokens=length):
-            if len(done.token_ids) > 2 * BLOCK:
-                yield [*done.prompt_token_ids, *done.token_ids], len(done.prompt_token_ids)
+    np.random.default_rng(1).shuffle(prompts)
+    for begin in range(0, count, len(prompts)):  # each prompt once
+        numbers = range(min(len(prompts), count - begin))
+        for at in numbers[::TOGETHER]:
+            asked = numbers[at : at + TOGETHER]
+            done = llm.generate(
+                [prompts[number] for number in asked],
+                temperature=0.6 if begin else 0.0, seed=begin + at, max_tokens=length,
+            )  # fmt: skip
+            for number, answer in zip(asked, done, strict=True):
+                if len(answer.token_ids) > 2 * BLOCK:
+                    text = [*answer.prompt_token_ids, *answer.token_ids]
+                    yield number, text, len(answer.prompt_token_ids)
 
 
 def read_streams(llm: LLM, text: list[int], after: list[int]) -> Tensor:
@@ -76,20 +84,29 @@ def read_texts(llm: LLM, after: list[int], count: int, length: int) -> tuple[lis
     Sizes are those of the first text without its first token, whose numbers are far larger.
     """
     texts, sizes = list[Text](), torch.empty(0)
-    for ids, answer in write_texts(llm, count, length):
+    for prompt, ids, answer in write_texts(llm, count, length):
         streams = read_streams(llm, ids, after)
         if not texts:
             sizes = streams[1:].pow(2).mean(0).sqrt()
-        texts.append(Text(torch.tensor(ids), answer, (streams / sizes).half()))
+        texts.append(Text(prompt, torch.tensor(ids), answer, (streams / sizes).half()))
     return texts, sizes
 
 
-def check_count(texts: int) -> None:
+def hold_out(texts: list[Text]) -> tuple[list[Text], list[Text]]:
+    """Return the texts to train with, and those to measure, which answer other prompts."""
+    measured = {*sorted({text.prompt for text in texts})[::HELD_OUT]}
+    return (
+        [text for text in texts if text.prompt not in measured],
+        [text for text in texts if text.prompt in measured],
+    )
+
+
+def check_count(trained: int) -> None:
     """Raise SystemExit if a step of the training needs more texts."""
-    if texts <= BATCH:
+    if trained < BATCH:
         raise SystemExit(
-            f"texts of more than {2 * BLOCK} tokens: {texts}, but a step needs {BATCH}, and one is "
-            "held out: raise --texts or --length"
+            f"texts of more than {2 * BLOCK} tokens to train with: {trained}, but a step needs "
+            f"{BATCH}: raise --texts or --length"
         )
 
 
@@ -128,8 +145,8 @@ class Steps:
         """Yield steps without end."""
         random = self._random
         while True:
-            order = random.permutation(len(texts) // BATCH * BATCH).reshape(-1, BATCH)
-            for batch in order.tolist():
+            order = random.permutation(len(texts))[: len(texts) // BATCH * BATCH]
+            for batch in order.reshape(-1, BATCH).tolist():
                 rows = int(random.integers(3, BLOCK)) if random.random() < SHORTER else BLOCK
                 yield self.step([texts[number] for number in batch], rows)
 
@@ -176,16 +193,17 @@ def loss_of(drafter: Drafter, step: Step) -> Tensor:
     return (each.view(step.wanted.shape) * weights).mean() / weights.mean()
 
 
-def train(drafter: Drafter, texts: list[Text], minutes: float) -> Iterator[str]:
+def train(
+    drafter: Drafter, texts: list[Text], held_out: list[Text], minutes: float
+) -> Iterator[str]:
     """Train for so many minutes of processor time; yield at times what has been reached."""
     steps = Steps(drafter.form, len(drafter.embedding))
-    measured = [steps.step([text], BLOCK) for text in texts[::HELD_OUT]]
-    trained = [text for number, text in enumerate(texts) if number % HELD_OUT]
+    measured = [steps.step([text], BLOCK) for text in held_out]
     optimizer = torch.optim.AdamW(
         drafter.parameters(), RATE, (0.9, 0.95), weight_decay=0.01, fused=True
     )
     started, losses = time.process_time(), list[float]()
-    for number, step in enumerate(steps.endless(trained), 1):
+    for number, step in enumerate(steps.endless(texts), 1):
         share = min((time.process_time() - started) / (60 * minutes), 1)
         optimizer.param_groups[0]["lr"] = RATE * min(1, number / WARM_UP) * (1 - share)
         loss = loss_of(drafter, step)
@@ -210,14 +228,15 @@ def make(llm: LLM, folder: Path, minutes: float, count: int, length: int) -> Non
     last = weights.layers - 1
     after = sorted({round(x) for x in np.linspace(min(2, last), last, 4)})
     texts, units = read_texts(llm, after, count, length)
-    check_count(len(texts))
+    trained, held_out = hold_out(texts)
+    check_count(len(trained))
     used = {token for text in texts for token in text.ids.tolist()}
     tokens = sum(len(text.ids) for text in texts)
     print(f"{len(texts)} texts of {tokens} tokens, {len(used)} kinds", flush=True)
     kinds = len(weights.embedding)
-    form = Form(after, units, vocabulary(texts, kinds), max({*range(kinds)} - used))
-    drafter = Drafter(weights, form, texts[0].streams[1:].float())
-    for line in train(drafter, texts, minutes):
+    form = Form(after, units, vocabulary(trained, kinds), max({*range(kinds)} - used))
+    drafter = Drafter(weights, form, trained[0].streams[1:].float())
+    for line in train(drafter, trained, held_out, minutes):
         print(line, flush=True)
         write_folder(folder, drafter, weights)
 

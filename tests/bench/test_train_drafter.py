@@ -1,11 +1,14 @@
 """bench/train_drafter.py: how a drafter begins, the folder it becomes, and what is refused."""
 
+import re
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
 
 import block_drafter
+import routine_texts
 import train_drafter
 from cutaway import LLM
 from support.random_llama import VOCAB, write_tiny_llama
@@ -88,8 +91,66 @@ def noted_rows(llm, drafts, monkeypatch):
     return noted
 
 
-@pytest.mark.parametrize("texts", [0, train_drafter.BATCH])
+@pytest.mark.parametrize("texts", [0, train_drafter.BATCH - 1])
 def test_fewer_texts_than_a_step_needs_are_refused(texts):
-    with pytest.raises(SystemExit, match="a step needs 2, and one is held out: raise --texts"):
+    with pytest.raises(SystemExit, match="a step needs 2: raise --texts or --length"):
         train_drafter.check_count(texts)
-    train_drafter.check_count(train_drafter.BATCH + 1)
+    train_drafter.check_count(train_drafter.BATCH)
+
+
+def test_each_prompt_is_asked_once_greedily_and_then_at_random(llm, monkeypatch):
+    monkeypatch.setattr(train_drafter, "routine_prompts", lambda *_, held_out: list(PROMPTS))
+    monkeypatch.setattr(train_drafter, "TOGETHER", 3)  # no round is a multiple
+    asked, generate = [], llm.generate
+    monkeypatch.setattr(
+        llm,
+        "generate",
+        lambda prompts, **given: (
+            asked.extend((tuple(prompt), given["temperature"]) for prompt in prompts),
+            generate(prompts, ignore_eos=True, **given),
+        )[1],
+    )
+    texts = [*train_drafter.write_texts(llm, 19, 20)]
+    assert [number for number, *_ in texts] == [*range(8), *range(8), *range(3)]
+    assert [temperature for _, temperature in asked] == [0.0] * 8 + [0.6] * 11
+    for number, ids, begin in texts:
+        assert tuple(ids[:begin]) == asked[number][0]
+    assert {tuple(prompt) for prompt in PROMPTS} == {prompt for prompt, _ in asked[:8]}
+
+
+def text(prompt):
+    return train_drafter.Text(prompt, torch.arange(60), 8, torch.zeros(60, 2))
+
+
+def test_no_prompt_is_both_trained_with_and_held_out():
+    numbers = [*range(1, 70), *range(1, 70), 1]  # the answer to prompt 0 was too short
+    trained, held_out = (
+        [text.prompt for text in texts]
+        for texts in train_drafter.hold_out([text(number) for number in numbers])
+    )
+    assert held_out == [1, 33, 65, 1, 33, 65, 1]
+    assert trained == [number for number in numbers if number not in held_out]
+
+
+def test_every_text_of_an_odd_number_is_trained_with():
+    form = block_drafter.Form([1], torch.ones(2), torch.arange(60), 0)
+    texts, seen = [text(number) for number in range(3)], set()
+    steps = train_drafter.Steps(form, 60)
+    steps.step = lambda texts, _: seen.update(text.prompt for text in texts)
+    for _ in zip(range(20), steps.endless(texts), strict=False):
+        pass
+    assert seen == {0, 1, 2}
+
+
+def test_what_drafts_are_measured_with_is_in_no_prompt_for_training():
+    class Chat:
+        chat_prompt = staticmethod(lambda messages: messages[0]["content"])
+
+    trained, measured = (
+        {*routine_texts.routine_prompts(Chat, held_out=held_out)} for held_out in (False, True)
+    )
+    things = {*routine_texts._THINGS.split()[7::8]}
+    assert len(trained) == 1480 and len(measured) == 8 * len(things)
+    for prompt in trained:
+        words = {*re.findall("[a-z]+", prompt)}
+        assert not words & (things | {f"{thing}s" for thing in things}), prompt
