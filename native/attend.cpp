@@ -21,7 +21,7 @@ static const AttendShape& check(const AttendShape& s) {
 }
 
 Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vector<float> sinks, std::vector<float> bias,
-               Relative relative)
+               Relative relative, View row_sinks)
     : at_(at), shape_(check(s)), back_(s.reach ? s.reach + 1 : s.window),
       group_(s.heads / s.kv_heads), width_(s.value_dim ? s.value_dim : s.head_dim), stride_(padded_dim(width_)),
       formats_(plan.kv_formats()), kv_(plan.kv(s.window)),
@@ -30,7 +30,7 @@ Attend::Attend(Plan& plan, Views at, AttendShape s, Rotation rotation, std::vect
                                           s.latent() ? 0 : value_bytes(formats_.values, s.kv_heads, width_),
                                           s.window)),
       angles_(plan.angles(std::move(rotation))), sinks_(std::move(sinks)), bias_(std::move(bias)),
-      biases_((int)bias_.size() / s.heads), relative_(std::move(relative)) {
+      biases_((int)bias_.size() / s.heads), relative_(std::move(relative)), row_sinks_(row_sinks) {
   if (!bias_.empty() && (bias_.size() % s.heads || biases_ < 2 * (plan.context() + kKvBlock) - 1))
     throw std::invalid_argument("attention: a bias for each distance of the context is needed");
   const auto& rows = relative_.rows;
@@ -183,8 +183,9 @@ void Attend::attend_tile(Step& step, const Tile& tile, int kv_head, int first, i
     c.first = std::max(c.start, seen);
     c.end = std::min(c.start + kKvChunk, tile.last + 1);
     c.peak = to, c.total = to + kMostRows, c.out = to + 2 * kMostRows;
-    if (!relative_.rows.empty()) {
-      relate(step, tile, kv_head, c, related);
+    if (relative_.count) {
+      if (relative_.rows.empty()) look_back(step, tile, kv_head, c, related);
+      else relate(step, tile, kv_head, c, related);
       for (int r = 0; r < tile.rows; r++) bias[r] = related[r] - c.start;
       c.bias = bias;
     }
@@ -211,6 +212,19 @@ void Attend::relate(const Step& step, const Tile& tile, int head, const AttendCh
   }
 }
 
+// The same where only the query says something of a distance.
+void Attend::look_back(const Step& step, const Tile& tile, int kv_head, const AttendChunk& chunk,
+                       float (*to)[kKvChunk]) const {
+  const int first = step.segments[tile.segment].first, count = relative_.count;
+  for (int r = 0; r < tile.rows; r++) {
+    const int row = first + (tile.first + r) / group_, head = kv_head * group_ + (tile.first + r) % group_;
+    const float* query = step.row_at(relative_.of_query, row) + (size_t)head * count;
+    std::fill(to[r], to[r] + kKvChunk, 0.0f);
+    const int from = std::max(chunk.first, chunk.position[r] - count + 1), end = std::min(chunk.end, chunk.position[r] + 1);
+    for (int t = from; t < end; t++) to[r][t - chunk.start] = query[chunk.position[r] - t];
+  }
+}
+
 // Fold a row's partial results in order, into `sum`, then its head's sink, and divide.
 void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks,
                         float* sum) const {
@@ -223,9 +237,11 @@ void Attend::finish_row(Step& step, const Tile& tile, int kv_head, int r, const 
     const float* next = partials + (size_t)chunk * partial();
     step.k.merge(1, &peak, &total, sum, next + r, next + kMostRows + r, next + 2 * kMostRows + r * stride_, stride_);
   }
-  if (!sinks_.empty()) {  // the last chunk of all, of one token without a value
+  const int head = kv_head * group_ + g;
+  const float* sink = row_sinks_.buffer >= 0 ? step.row_at(row_sinks_, row) + head : sinks_.empty() ? nullptr : &sinks_[head];
+  if (sink) {  // the last chunk of all, of one token without a value
     alignas(64) static constexpr float kNothing[kMostHeadDim] = {}, kOne = 1;
-    step.k.merge(1, &peak, &total, sum, &sinks_[kv_head * group_ + g], &kOne, kNothing, stride_);
+    step.k.merge(1, &peak, &total, sum, sink, &kOne, kNothing, stride_);
   }
   step.k.divide(sum, total, width_, out);
 }

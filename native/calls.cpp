@@ -72,8 +72,8 @@ template <> Places read(Source& s) {
   s.plan.check_place(at.act, 0, true);
   return at;
 }
-template <> Norm read(Source& s) { return fields<Norm, Floats, Floats, float, int>(s); }
-template <> Rotation read(Source& s) { return fields<Rotation, std::vector<double>, bool, float, double, int, int>(s); }
+template <> Norm read(Source& s) { return fields<Norm, Floats, Floats, float, int, float>(s); }
+template <> Rotation read(Source& s) { return fields<Rotation, std::vector<double>, bool, float, double, int, int, bool>(s); }
 template <> Linear::Part read(Source& s) { return fields<Linear::Part, Packed, View, Floats, int>(s); }
 template <> Linear::Finish read(Source& s) { return fields<Linear::Finish, bool, std::optional<Map>>(s); }
 template <> Attend::Views read(Source& s) { return fields<Attend::Views, View, View, View, View>(s); }
@@ -81,7 +81,7 @@ template <> AttendShape read(Source& s) {
   return fields<AttendShape, int, int, int, float, float, int, int, bool, bool, int, int, int, int>(s);
 }
 template <> Relative read(Source& s) { return fields<Relative, View, View, int, std::vector<int32_t>>(s); }
-template <> ConvWeights read(Source& s) { return fields<ConvWeights, Floats, Floats, int, int>(s); }
+template <> ConvWeights read(Source& s) { return fields<ConvWeights, Floats, Floats, int, int, View, int>(s); }
 template <> DeltaNet::Views read(Source& s) { return fields<DeltaNet::Views, View, View, View, View>(s); }
 template <> DeltaShape read(Source& s) { return fields<DeltaShape, int, int, int, int, bool, float>(s); }
 template <> Wkv::Views read(Source& s) { return fields<Wkv::Views, View, View, View, View, View, View, View>(s); }
@@ -136,10 +136,11 @@ constexpr Call kCalls[] = {
     op<Magnitude, Rows, View, int, bool, View>("Magnitude"),
     op<Weigh, Rows, View, Floats, View>("Weigh"),
     op<OwnValue, Rows, View, View, View, View, int, int, View>("OwnValue"),
+    op<Softmax, Rows, View, int, int, View>("Softmax"),
     op<Rotate, Plan&, View, View, int, int, Rotation>("Rotate"),
     op<Elementwise, Rows, Map, View, View, float, int, View, bool>("Elementwise"),
     op<Linear, Rows, Places, Linear::Finish, std::vector<Linear::Part>>("Linear"),
-    op<Attend, Plan&, Attend::Views, AttendShape, Rotation, Floats, Floats, Relative>("Attend"),
+    op<Attend, Plan&, Attend::Views, AttendShape, Rotation, Floats, Floats, Relative, View>("Attend"),
     op<Experts, Experts::Args, std::vector<Expert>>("Experts"),
     op<Conv, Plan&, View, View, ConvWeights>("Conv"),
     op<DeltaNet, Plan&, DeltaNet::Views, DeltaShape, Floats, Floats>("DeltaNet"),

@@ -100,8 +100,9 @@ void bind_device(nb::module_& m) {
   m.attr("ELEMENTWISE_EXPRESSIONS") = nb::tuple(expressions);
   nb::class_<Angles>(m, "Angles", "The cosines and sines of a rotation.")
       .def("__init__", [](Angles* self, std::vector<double> frequencies, bool halves, float factor, double growth, int period,
-                          int offset) {
-        new (self) Angles({std::move(frequencies), halves, factor, growth, period, offset});
-      }, "frequencies"_a, "rotate_half"_a = false, "attention_factor"_a = 1.0f, "growth"_a = 0.0, "period"_a = 1, "offset"_a = 0)
+                          int offset, bool is_smooth) {
+        new (self) Angles({std::move(frequencies), halves, factor, growth, period, offset, is_smooth});
+      }, "frequencies"_a, "rotate_half"_a = false, "attention_factor"_a = 1.0f, "growth"_a = 0.0, "period"_a = 1, "offset"_a = 0,
+         "is_smooth"_a = false)
       .def("at", &angles_at, "positions"_a, "The cosine and sine of every pair at each position: (positions, 2 * pairs).");
 }

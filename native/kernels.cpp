@@ -35,6 +35,7 @@ constexpr Kernels make() {
   k.name = CUTAWAY_TIER_NAME, k.tiles_from = kUnpacksAll ? 16 : 32;
   fill<(Format)0>(k);
   k.quantise = quantise, k.rms_norm = rms_norm, k.layer_norm = layer_norm;
+  k.clip_norm = clip_norm, k.softmax = softmax;
   k.root_mean_square = root_mean_square, k.map = map, k.conv = conv;
   k.unit = unit, k.keep = keep, k.learn = learn, k.delta = delta;
   k.keep_and_step = keep_and_step, k.mamba = mamba, k.mamba1 = mamba1, k.own_value = own_value, k.wkv = wkv;

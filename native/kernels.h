@@ -115,6 +115,9 @@ struct RowStats {
 constexpr int kFloatPanels = 3, kFloatRows = 8;
 struct FloatPanels { const uint8_t* first; size_t apart; int count; float* out; size_t out_apart; };
 
+// What a convolution multiplies some numbers by: taps[t * stride + i] + more[t]; it begins from bias[i]. Null: 0.
+struct ConvTaps { const float *taps, *bias, *more; size_t stride; };
+
 struct Kernels {
   const char* name;
   // out[R][16] = rows of x times a panel. Quantised: x is a tile of ActBlocks, and n counts quant
@@ -128,12 +131,13 @@ struct Kernels {
   void (*quantise)(const float* x, int cols, ActRow out);
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* out);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int n, float* out);
+  void (*clip_norm)(const float* x, const float* weight, float limit, int n, float* out);
+  void (*softmax)(const float* x, int n, float* out);
   float (*root_mean_square)(const float* x, bool is_centred, int n);  // of x, or of x less its mean
   // out may be a or b; b is null where the kind is unary.
   void (*map)(Map kind, const float* a, const float* b, float number, int n, float* out);
-  // Each of n numbers summed over its taps, oldest first: rows[t][i] · weight[t · stride + i], from bias[i] on, or from 0
-  // where bias is null.
-  void (*conv)(const float* const* rows, const float* weight, size_t stride, const float* bias, int taps, int n, float* out);
+  // Each of n numbers summed over its taps, oldest first.
+  void (*conv)(const float* const* rows, const ConvTaps& weight, int taps, int n, float* out);
   void (*unit)(const float* x, float factor, int n, float* out);
   void (*keep)(const float* x, const float* dt, const float* a, int n, float* out);
   void (*learn)(const float* b, float factor, int n, float* out);

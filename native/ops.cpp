@@ -87,6 +87,17 @@ void Rotate::run(Step& step, int thread) {
   }
 }
 
+Softmax::Softmax(Args args) : args_(args) {
+  if (args.group <= 0 || args.width % args.group) throw std::invalid_argument("a softmax has whole groups");
+}
+
+void Softmax::run(Step& step, int thread) {
+  const auto& [of, in, width, group, out] = args_;
+  const int rows = count(step, of);
+  for (int i = begin_of(rows, step, thread); i < begin_of(rows, step, thread + 1); i++)
+    for (int at = 0; at < width; at += group) step.k.softmax(step.row_at(in, i) + at, group, step.row_at(out, i) + at);
+}
+
 Normalise::Normalise(Rows rows, View in, int width, Norm norm, Places out)
     : rows_(rows), in_(in), width_(width), norm_(std::move(norm)), out_(out) {
   const int group = norm_.group;
@@ -104,7 +115,8 @@ void Normalise::normalise(const Step& step, const float* x, float* y) const {
   const float *weight = norm_.weight.data(), *bias = norm_.bias.data();
   const int apart = (int)norm_.weight.size() == width_ ? 1 : 0;  // whether each group has its own weights
   for (int i = 0; i < width_; i += norm_.group)
-    if (norm_.bias.empty()) step.k.rms_norm(x + i, weight + i * apart, norm_.eps, norm_.group, y + i);
+    if (norm_.limit > 0) step.k.clip_norm(x + i, weight + i * apart, norm_.limit, norm_.group, y + i);
+    else if (norm_.bias.empty()) step.k.rms_norm(x + i, weight + i * apart, norm_.eps, norm_.group, y + i);
     else step.k.layer_norm(x + i, weight + i * apart, bias + i * apart, norm_.eps, norm_.group, y + i);
 }
 

@@ -103,11 +103,12 @@ class Reorder : public Op {
 };
 
 // No weight: no norm. A weight alone: RMS norm. A weight and a bias: layer norm. Each `group` of numbers is normed by
-// itself; all have the same weights, or each its own.
+// itself; all have the same weights, or each its own. A limit: x · weight instead, made shorter where it is longer than it.
 struct Norm {
   std::vector<float> weight, bias;
   float eps;
   int group;
+  float limit = 0;  // 0: none
 };
 
 class Normalise : public Op {
@@ -154,6 +155,17 @@ class OwnValue : public Op {
  public:
   struct Args { Rows rows; View a, b, v, y; int width, size; View out; };
   explicit OwnValue(Args args);
+  void run(Step& step, int thread) override;
+
+ private:
+  const Args args_;
+};
+
+// Shares of each `group` of numbers, by the exponentials of these.
+class Softmax : public Op {
+ public:
+  struct Args { Rows rows; View in; int width, group; View out; };
+  explicit Softmax(Args args);
   void run(Step& step, int thread) override;
 
  private:
@@ -265,7 +277,8 @@ size_t value_bytes(KvFormat f, int kv_heads, int value_dim);
 void read_kv(KvFormat f, bool values, const uint8_t* heads, int kv_heads, int head_dim, float* out);
 
 // What a query and a key say of their distance is added to q · k (DeBERTa, arXiv 2006.03654). A token has `count` numbers
-// a head in both views; rows: which of them, by query minus key from -(n / 2) to n / 2. Empty: nothing is added.
+// a head in both views; rows: which of them, by query minus key from -(n / 2) to n / 2. Where there are no rows, number d of
+// the query's is added at distance d, 0 beyond the last. count 0: nothing is added.
 struct Relative {
   View of_query{-1, 0}, of_key{-1, 0};
   int count = 0;
@@ -277,9 +290,10 @@ class Attend : public Op {
  public:
   struct Views { View q, k, v, out; };
   // sinks: of each query head, a score that has a share of the weights and no value; empty: none
+  // row_sinks: the same where each row has its own
   // bias: of each query head what is added to scores by distance, from -(n / 2) to n / 2; empty: nothing
   Attend(Plan& plan, Views at, AttendShape shape, Rotation rotation, std::vector<float> sinks = {},
-         std::vector<float> bias = {}, Relative relative = {});
+         std::vector<float> bias = {}, Relative relative = {}, View row_sinks = {-1, 0});
   void prepare(Step& step) override;
   void run(Step& step, int thread) override;
   size_t scratch() const override { return partial() + stride_; }
@@ -293,6 +307,7 @@ class Attend : public Op {
   void attend_tile(Step& step, const Tile& tile, int kv_head, int first_chunk, int last_chunk, float* run) const;
   void check_whole(const Step& step) const;
   void relate(const Step& step, const Tile& tile, int head, const AttendChunk& chunk, float (*to)[kKvChunk]) const;
+  void look_back(const Step& step, const Tile& tile, int kv_head, const AttendChunk& chunk, float (*to)[kKvChunk]) const;
   void finish_row(Step& step, const Tile& tile, int kv_head, int r, const float* partials, int chunks, float* sum) const;
   static constexpr int kMostRows = kMostAttendRows;
   int partial() const { return kMostRows * (stride_ + 2); }  // floats of a tile's partial result
@@ -308,6 +323,7 @@ class Attend : public Op {
   const std::vector<float> sinks_, bias_;
   const int biases_;  // numbers of a head
   const Relative relative_;
+  const View row_sinks_;
   std::vector<Tile> tiles_;
   WorkQueue queue_;
   bool split_ = false;  // chunks of one tile are items of their own
@@ -317,10 +333,13 @@ class Attend : public Op {
 
 constexpr int kMostTaps = 16;
 
-// A weight for each tap and each number of a row, the oldest token's first: (taps, width).
+// A weight for each tap and each number of a row, the oldest token's first: (taps, width). more: where a row says what the
+// weights of its numbers, in `groups` of neighbours, have more: (groups, taps).
 struct ConvWeights {
   std::vector<float> weight, bias;  // bias empty: none
   int width, taps;
+  View more{-1, 0};
+  int groups = 1;
 };
 
 // Each number's weighted sum over the last tokens. The state is the inputs of all these tokens but the newest.

@@ -57,7 +57,9 @@ void Angles::reach(int position) {
   if (table_.size() < (position + 1) * row) table_.resize((position + 1) * row);  // whole rows, or as before
   for (; reached_ <= position; reached_++) {
     float* to = table_.data() + reached_ * row;
-    const double growth = 1 + rotation_.growth * log1p((reached_ + rotation_.offset) / rotation_.period);
+    const int place = reached_ + rotation_.offset, period = rotation_.period;
+    const double periods = rotation_.is_smooth ? log(std::max((double)place / period, 1.0)) : log1p(place / period);
+    const double growth = 1 + rotation_.growth * periods;
     for (const double frequency : rotation_.frequencies) {
       const double angle = reached_ * frequency;
       *to++ = (float)(growth * rotation_.attention_factor * cos(angle));

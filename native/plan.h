@@ -60,6 +60,7 @@ struct Rotation {
   float attention_factor;           // by which the rotated numbers are multiplied
   double growth = 0;                // they are also multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋)
   int period = 1, offset = 0;
+  bool is_smooth = false;           // then by 1 + growth · log(max((position + offset) / period, 1)), of the fraction
   bool operator==(const Rotation&) const = default;
 };
 

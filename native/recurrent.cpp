@@ -12,7 +12,8 @@ namespace cutaway {
 Conv::Conv(Plan& plan, View in, View out, ConvWeights weights)
     : in_(in), out_(out), weights_(std::move(weights)), states_(plan.states()),
       at_(plan.claim_state((size_t)state_rows() * weights_.width)) {
-  const auto& [weight, bias, width, taps] = weights_;
+  const auto& [weight, bias, width, taps, more, groups] = weights_;
+  if (groups <= 0 || width % groups) throw std::invalid_argument("a convolution has whole groups");
   if (width <= 0 || taps < 2 || taps > kMostTaps || weight.size() != (size_t)width * taps ||
       (!bias.empty() && bias.size() != (size_t)width))
     throw std::invalid_argument("a convolution has 2 to " + std::to_string(kMostTaps) + " weights for each number");
@@ -39,15 +40,17 @@ const float* Conv::input(const Step& step, int segment, int row) const {
 
 void Conv::run(Step& step, int thread) {
   constexpr int part = 512;
-  const auto& [weight, bias, width, taps] = weights_;
-  const int threads = step.pool.size(), parts = (width + part - 1) / part;
+  const auto& [weight, bias, width, taps, more, groups] = weights_;
+  const int group = width / groups, each = (group + part - 1) / part, parts = groups * each;
+  const int threads = step.pool.size();
   const int64_t items = (int64_t)step.batch.rows * parts;
   for (int i = (int)(items * thread / threads); i < (int)(items * (thread + 1) / threads); i++) {
-    const int row = i / parts, at = i % parts * part;
+    const int row = i / parts, which = i % parts / each, in_group = i % each * part, at = which * group + in_group;
     const float* rows[kMostTaps];
     for (int t = 0; t < taps; t++) rows[t] = input(step, segment_of_[row], row - state_rows() + t) + at;
-    step.k.conv(rows, weight.data() + at, width, bias.empty() ? nullptr : bias.data() + at, taps,
-                std::min(part, width - at), step.row_at(out_, row) + at);
+    const ConvTaps weights{weight.data() + at, bias.empty() ? nullptr : bias.data() + at,
+                           more.buffer < 0 ? nullptr : step.row_at(more, row) + which * taps, (size_t)width};
+    step.k.conv(rows, weights, taps, std::min(part, group - in_group), step.row_at(out_, row) + at);
   }
   for (int i = thread; i < (int)step.stored.size(); i += threads) {
     const auto [row, slot] = step.stored[i];

@@ -105,11 +105,11 @@ EXPORT(build)(const double* numbers, size_t count) -> void {
 // What thread `id`, from 1 on, does; it does not return.
 EXPORT(work)(int id) -> void { model.pool->work(id, 0); }
 
-// A rotation (frequencies, whether it rotates halves, factor, growth, period, offset); returns its number.
+// A rotation (frequencies, whether it rotates halves, factor, growth, period, offset, whether it is smooth); returns its number.
 EXPORT(rotation)(const double* numbers, size_t count) -> int {
   Reader r(numbers, count);
-  r.expect(6);
-  Rotation rotation{r.doubles(), r.boolean(), (float)r.number(), r.number(), r.integer(), r.integer()};
+  r.expect(7);
+  Rotation rotation{r.doubles(), r.boolean(), (float)r.number(), r.number(), r.integer(), r.integer(), r.boolean()};
   model.rotations.emplace_back(std::move(rotation));
   return (int)model.rotations.size() - 1;
 }

@@ -32,12 +32,14 @@ class Norm(NamedTuple):
     """A norm: a layer norm if it has a weight and a bias, an RMS norm if only a weight, else none.
 
     group: how many neighbouring numbers of a row are normed together
+    limit: above 0, the norm only shortens numbers times weights to this length; see ``ClipNorm``
     """
 
     weight: Floats = NOTHING
     bias: Floats = NOTHING
     eps: float = 0.0
     group: int = 0
+    limit: float = 0.0
 
 
 class Rotation(NamedTuple):
@@ -49,6 +51,7 @@ class Rotation(NamedTuple):
     growth: float = 0.0
     period: int = 1
     offset: int = 0
+    is_smooth: bool = False
 
 
 class AttendShape(NamedTuple):
@@ -80,9 +83,11 @@ class AttendShape(NamedTuple):
 
 
 class RelativeBias(NamedTuple):
-    """Biases by distance that are read from two more inputs than queries and keys (DeBERTa).
+    """Biases by distance that are read from more inputs than queries and keys.
 
-    per_head: how many numbers each input has for a head; rows: which of them a distance adds
+    per_head: how many numbers each input has for a head
+    rows: which of them a distance adds (DeBERTa); if empty, only queries have an input, whose
+          number d is added at distance d, and nothing beyond the last
     """
 
     of_query: View = NOWHERE
@@ -140,12 +145,17 @@ class Finish(NamedTuple):
 
 
 class ConvWeights(NamedTuple):
-    """The weights of a convolution: one for each tap and each number of a row, (taps, width)."""
+    """The weights of a convolution: one for each tap and each number of a row, (taps, width).
+
+    more: what each row adds to the weights of each of ``groups`` of its numbers, (groups, taps)
+    """
 
     weight: Floats
     bias: Floats
     width: int
     taps: int
+    more: View = NOWHERE
+    groups: int = 1
 
 
 class AddBuffer(NamedTuple):
@@ -223,6 +233,16 @@ class Normalise(NamedTuple):
     out: Places
 
 
+class SoftmaxCall(NamedTuple):
+    """Turn each group of neighbouring numbers into shares, by their exponentials."""
+
+    late: bool
+    x: View
+    width: int
+    group: int
+    out: View
+
+
 class RotateCall(NamedTuple):
     """Write a rotated copy of heads; an ``AttendCall`` rotates its queries and keys in place."""
 
@@ -261,8 +281,9 @@ class LinearCall(NamedTuple):
 class AttendCall(NamedTuple):
     """Rotate q and k, store k and v, then attend; views: q, k, v, out.
 
-    sinks  for each head, a score that takes a share of the weights but has no value
-    bias   for each head, the numbers that are added to scores, by distance
+    sinks      for each head, a score that takes a share of the weights but has no value
+    bias       for each head, the numbers that are added to scores, by distance
+    row_sinks  where rows have sinks of their own
     """
 
     views: tuple[View, View, View, View]
@@ -271,6 +292,7 @@ class AttendCall(NamedTuple):
     sinks: Floats = NOTHING
     bias: Floats = NOTHING
     relative: RelativeBias = RelativeBias()
+    row_sinks: View = NOWHERE
 
 
 class ExpertsArguments(NamedTuple):
@@ -380,8 +402,8 @@ class Mamba1(NamedTuple):
 
 OpCall = (
     EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | MagnitudeCall
-    | RotateCall | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall | DeltaNetCall
-    | Wkv | Mamba | Mamba1 | WeighCall | OwnValueCall
+    | SoftmaxCall | RotateCall | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall
+    | DeltaNetCall | Wkv | Mamba | Mamba1 | WeighCall | OwnValueCall
 )  # fmt: skip
 Call = AddBuffer | SetInput | OpCall | SetOutput
 

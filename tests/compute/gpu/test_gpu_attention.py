@@ -11,16 +11,18 @@ from support.native_plans import table
 
 HEADS, KV_HEADS, DIM = 4, 2, 20
 WIDTH = (HEADS + 2 * KV_HEADS) * DIM
+BACK = 37  # tokens back for which a query has a bias of its own
 BLOCKS = np.array([[7, 3, 12, 1, 15, 4, 9, 2, 0, 5, 6, 8, 10, 11, 13, 14]], np.int32)
 
 
 CUTS = (40, 1, 300, 1)
 
 
-def attend(device, *, kv="f16", hidden=False, sinks=False, bias=False, **shape):
+def attend(device, *, kv="f16", hidden=False, sinks=False, bias=False, of_rows=False, **shape):
     """Rows of one text, so many a step."""
     rng = np.random.default_rng(0)
-    qkv = rng.standard_normal((512, WIDTH)).astype(np.float32)
+    qkv = rng.standard_normal((512, WIDTH + HEADS * (1 + BACK))).astype(np.float32)
+    width = qkv.shape[1]
     sizes = {"scale": DIM**-0.5, "softcap": 0.0, "window": 0, "reach": 0} | shape
     parts = (0, 0), (0, HEADS * DIM), (0, (HEADS + KV_HEADS) * DIM), (1, 0)
     numbers = rng.standard_normal(HEADS).astype(np.float32) if sinks else calls.NOTHING
@@ -29,9 +31,11 @@ def attend(device, *, kv="f16", hidden=False, sinks=False, bias=False, **shape):
     call = calls.AttendCall(
         parts, calls.AttendShape(HEADS, KV_HEADS, DIM, **sizes), rotation, numbers,
         by_distance if bias else calls.NOTHING,
+        calls.RelativeBias((0, WIDTH), per_head=BACK) if of_rows else calls.RelativeBias(),
+        (0, WIDTH + HEADS * BACK) if of_rows else calls.NOWHERE,
     )  # fmt: skip
     plan = [
-        calls.AddBuffer(WIDTH, False), calls.AddBuffer(HEADS * DIM, False),
+        calls.AddBuffer(width, False), calls.AddBuffer(HEADS * DIM, False),
         calls.EmbedRows(0, (0, 0), "token"), call, calls.SetOutput((1, 0)),
     ]  # fmt: skip
     batches, start = [], 0
@@ -57,7 +61,7 @@ def test_formats_of_keys_and_values(device, kv):
     "options",
     [
         {"window": 40}, {"window": 40, "chunked": True}, {"softcap": 30.0}, {"sinks": True},
-        {"bias": True}, {"hidden": True},
+        {"bias": True}, {"hidden": True}, {"of_rows": True},
     ],
     ids=str,
 )  # fmt: skip

@@ -24,6 +24,7 @@ USUAL = (
     "lfm2",
     "phimoe",
     "rwkv7",
+    "inkling2",
 )
 """Windows, biases, sinks, latents, states of all kinds, ways to choose experts."""
 STEPS = (20, 1, 2, 40, 1)

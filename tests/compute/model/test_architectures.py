@@ -135,6 +135,12 @@ LAYERS = {
         "ffn_gate_inp.scale": (N,), "pre_ffw_norm_2.weight": (N,), "post_ffw_norm_1.weight": (N,),
         "post_ffw_norm_2.weight": (N,),
     },
+    "inkling2": PRE | QKV | EXPERTS | CHOOSING | {
+        "attn_gate.weight": (Q, N), "attn_sink.weight": (4, N), "attn_q_clip.weight": (4, HEAD),
+        "attn_rel.weight": (8, N), "attn_rel_clip.weight": (4, 2), "attn_rel_bank.weight": (6, 2),
+        "attn_k_conv.weight": (KV, 4), "attn_v_conv.weight": (KV, 4), "attn_conv.weight": (N, 4),
+        "ffn_conv.weight": (N, 4), "attn_mix.weight": (N,), "ffn_mix.weight": (N,),
+    },
     "gemma3n": PRE | POST | QKV | HEAD_NORMS | GATED | {  # 3 streams
         "inp_gate.weight": (6, N), "proj.weight": (N, 6), "post_norm.weight": (N,),
         "altup_correct_coef.weight": (3, 3), "altup_correct_scale.weight": (N,),
@@ -235,6 +241,9 @@ BERT_BODY = {
     "token_types.weight": (2, N), "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
 }  # fmt: skip
 OUTSIDE = {
+    "inkling2": {
+        "output.weight": (VOCAB, N), "token_embd_norm.weight": (N,), "output_mix.weight": (N,),
+    },
     "llama": {"output.weight": (VOCAB, N), "rope_freqs.weight": HALF},
     "gemma4": {
         "per_layer_token_embd.weight": (VOCAB, 12), "per_layer_model_proj.weight": (12, N),
@@ -391,6 +400,17 @@ NORMS_ALONE = ("nanochat", "olmo", "hrm-text")
 """Architectures whose norms have no weights."""
 
 
+def loop_second_layer(shapes):
+    """It gets messages; its norms and convolutions are those of layers that see the whole text."""
+    del shapes["blk.0.attn_mix.weight"], shapes["blk.1.attn_norm.weight"]
+    shapes |= {"blk.1.attn_mix.weight": (3, N), "blk.1.loop_mix.weight": (4, N)}
+    for name in ("q", "k", "v", "ffn"):
+        shapes[f"blk.1.loop_{name}_down.weight"] = (3, 2 * N)
+        shapes |= {f"blk.1.loop_{name}_{part}.weight": (N, 3) for part in ("forget", "gain")}
+    shapes |= {f"blk.1.attn_norm_{name}.weight": (N,) for name in "qkv"}
+    shapes |= {f"blk.1.attn_{name}_taps.weight": (2 * 4, N) for name in "kv"}
+
+
 def file_of(name):
     """(metadata, the tensor table) of a model of two layers."""
     architecture = {"mixtral": "llama"}.get(name, name)
@@ -416,6 +436,15 @@ def file_of(name):
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
     if name == "gemma3n":
         metadata["gemma3n.altup.num_inputs"] = 3
+    if name == "inkling2":
+        keys = {
+            "loop.first": 1, "loop.last": 2, "loop.passes": 2, "attention.head_clip": 2.0,
+            "attention.relative_clip": 2.0, "attention.residual_block_size": 1,
+            "attention.query_growth": 0.1, "attention.query_growth_floor": 9,
+        }  # fmt: skip
+        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
+        metadata["inkling2.attention.sliding_window"] = 8
+        metadata["inkling2.attention.sliding_window_pattern"] = np.array([True, False])
     if name == "deberta-v2":
         keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
         metadata |= {f"{name}.{key}": value for key, value in keys.items()}
@@ -427,6 +456,8 @@ def file_of(name):
     if name == "mimo2":  # values are narrower than keys
         metadata |= {"mimo2.attention.value_length": 6, "mimo2.attention.sliding_window": 8}
         shapes |= {f"blk.{i}.attn_output.weight": (N, 4 * 6) for i in range(2)}
+    if name == "inkling2":
+        loop_second_layer(shapes)
     if name in STATES:
         metadata |= {f"{name}.{key}": value for key, value in SIZES_OF_STATES.items()}
         make_recurrent(name, metadata, shapes)

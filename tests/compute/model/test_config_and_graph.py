@@ -294,12 +294,20 @@ def test_rows_are_shifted_where_the_file_says_so_and_else_as_llama_cpp_has_it():
 XIELU = dict.fromkeys((f"xielu.{name}" for name in ("alpha_p", "alpha_n", "beta", "eps")), 0.0)
 
 
+INKLING = {
+    "loop__first": 1, "loop__last": 2, "loop__passes": 2, "attention__residual_block_size": 1,
+    "attention__head_clip": 1.0, "attention__relative_clip": 1.0,
+    "attention__query_growth_floor": 8,
+}  # fmt: skip
+
+
 def test_each_architecture_has_its_own_epsilon():
     needed = {  # by one or another
         "ssm__group_count": 2, "ssm__time_step_rank": 4, "ssm__state_size": 8,
         "ssm__inner_size": 64, "ssm__conv_kernel": 4, "attention__kv_lora_rank": 16,
         "rope__dimension_count": 2, "attention__relative_buckets_count": 8,
         "attention__head_count_kv": 4, "wkv__head_size": 8, "slow_cycles": 2, "fast_cycles": 2,
+        **INKLING,
     }  # fmt: skip
     for name, row in ((name, row) for rows in tables() for name, row in rows.items()):
         eps = 1e-5 if row.layer_norm else 1e-6
@@ -313,6 +321,15 @@ def test_a_small_file_is_not_deeper_than_1024_layers(slow):
     sentence = f"slow_cycles and fast_cycles make the model {8 * slow} layers deep; up to 1024 are"
     with pytest.raises(FormatError, match=rf"^hrm-text\.{sentence} supported$"):
         sizes("hrm-text", slow_cycles=slow, **cycles)
+
+
+@pytest.mark.parametrize("passes", [1022, 10**9])
+def test_a_small_file_does_not_run_some_layers_any_number_of_times(passes):
+    loop = INKLING | {"attention__head_count_kv": 4}
+    assert sizes("inkling2", **loop | {"loop__passes": 1021}).loop.passes == 1021
+    sentence = f"loop.passes makes the model {passes + 3} layers deep; up to 1024 are supported"
+    with pytest.raises(FormatError, match=rf"^inkling2\.{sentence}$"):
+        sizes("inkling2", **loop | {"loop__passes": passes})
 
 
 def test_neox_is_parallel_unless_it_says_otherwise():

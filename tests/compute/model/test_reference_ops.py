@@ -11,7 +11,7 @@ from cutaway.compute.backends.reference import ReferenceBackend
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads, Mask
-from cutaway.compute.model.positions import Rope, Yarn
+from cutaway.compute.model.positions import GrowingRope, LooksBack, Rope, Yarn
 from cutaway.errors import FormatError
 
 RNG = np.random.default_rng(0)
@@ -64,6 +64,10 @@ TWO = {
         lambda a, b: (
             min(a, 0.75) / (1 + exp(-1.702 * min(a, 0.75))) * (max(min(b, 0.75), -0.75) + 1)
         ),
+    ),
+    "capped_swiglu": (
+        lambda g, a, b: g.capped_swiglu(a, b, 0.75),
+        lambda a, b: 0.75 * tanh(a / 0.75) / (1 + exp(-a)) * 6.25 * 0.75 * tanh(b / (6.25 * 0.75)),
     ),
     "sigmoid_mul": (Graph.sigmoid_mul, lambda a, b: b / (1 + exp(-a))),
     "softplus_mul": (Graph.softplus_mul, lambda a, b: log1p(exp(a)) * b),
@@ -124,6 +128,47 @@ def test_each_number_has_a_weight():
     np.testing.assert_allclose(ours, x * weight.ravel(), **NEAR)
     with pytest.raises(FormatError, match=r"tensor w\.weight has shape \(5,\), not \(6,\)"):
         run(x, lambda g, x: g.weigh(x, "w"), {"w.weight": numbers(5)})
+
+
+def test_a_row_may_change_a_convolution_s_weights():
+    """Those of each group of numbers alike."""
+    x, weight, more = numbers(7, 4), numbers(4, 3), numbers(7, 2 * 3)
+    ours = run(
+        x, lambda g, x: g.conv(x, "c", g.embed("more"), layer=0),
+        {"c.weight": weight, "more.weight": more},
+    )  # fmt: skip
+    for row in range(7):
+        for i in range(4):
+            taps = [float(weight[i, t]) + float(more[row, i // 2 * 3 + t]) for t in range(3)]
+            seen = [(w, row - 2 + t) for t, w in enumerate(taps)]
+            expected = sum(w * float(x[at, i]) for w, at in seen if at >= 0)
+            np.testing.assert_allclose(ours[row, i], expected, **NEAR)
+    with pytest.raises(FormatError, match=r"is 4 wide, which is no 9 / 3"):
+        run(
+            x, lambda g, x: g.conv(x, "c", g.embed("more"), layer=0),
+            {"c.weight": weight, "more.weight": numbers(7, 9)},
+        )  # fmt: skip
+
+
+def test_softmax_of_each_group():
+    x = numbers(ROWS, 6)
+    ours = run(x, lambda g, x: g.softmax(x, group=3))
+    for row, y in zip(x.reshape(-1, 3), ours.reshape(-1, 3), strict=True):
+        whole = sum(exp(v) for v in row)
+        np.testing.assert_allclose(y, [exp(v) / whole for v in row], **NEAR)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_a_norm_that_only_shortens(shape):
+    """Groups of three numbers: without weights, with weights for all of them, or for each."""
+    x, weight = numbers(ROWS, 6), numbers(*shape)
+    name, held = ("n", {"n.weight": weight}) if shape else ("", {})
+    ours = run(x, lambda g, x: g.clip_norm(x, name, 1.2, group=3), held)
+    factors = np.broadcast_to(weight if shape else 1.0, (2, 3)).astype(float)
+    for row, y in zip(x.reshape(ROWS, 2, 3), ours.reshape(ROWS, 2, 3), strict=True):
+        for v, w, found in zip(row, factors, y, strict=True):
+            length = sqrt(sum((v * w) ** 2))
+            np.testing.assert_allclose(found, v * w * min(1, 1.2 / (length + 1e-6)), **NEAR)
 
 
 @pytest.mark.parametrize("is_centred", [False, True])
@@ -438,6 +483,35 @@ def test_plain_experts():
     for row, v, e in zip(ours, x, scores.argmax(axis=1), strict=True):
         expected = down[e] @ np.maximum(up[e] @ v, 0) ** 2
         np.testing.assert_allclose(row, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_have_sinks_and_biases_of_their_own():
+    """A query's bias number d is for the key d tokens back; beyond the last there is none."""
+    q, k, v = numbers(ROWS, 4), numbers(ROWS, 2), numbers(ROWS, 2)
+    sinks, back = numbers(ROWS, 2), numbers(ROWS, 2 * 3)
+    ours = run(
+        q,
+        lambda g, x: g.attend(
+            x, g.embed("k"), g.embed("v"), g.embed("back"), layer=0, heads=Heads(2, 1, 2),
+            scale=1.0, sinks=g.embed("s"), bias=LooksBack(3),
+        ),
+        {"k.weight": k, "v.weight": v, "s.weight": sinks, "back.weight": back},
+    )  # fmt: skip
+    for t in range(ROWS):
+        for h in range(2):
+            biases = [back[t, 3 * h + t - s] if t - s < 3 else 0.0 for s in range(t + 1)]
+            share = [exp(float(q[t, 2 * h : 2 * h + 2] @ k[s]) + b) for s, b in enumerate(biases)]
+            whole = sum(share) + exp(sinks[t, h])
+            expected = sum(w / whole * v[s] for s, w in enumerate(share))
+            np.testing.assert_allclose(ours[t, 2 * h : 2 * h + 2], expected, **NEAR)
+
+
+def test_numbers_grow_smoothly_with_the_position():
+    x = numbers(ROWS, 4)
+    rope = GrowingRope(dim=2, base=1.0, growth=0.5, period=3, offset=1, turns=False, is_smooth=True)
+    ours = run(x, lambda g, x: g.rope(x, rope, head_dim=2))
+    for t in range(ROWS):
+        np.testing.assert_allclose(ours[t], x[t] * (1 + 0.5 * log(max((t + 1) / 3, 1))), **NEAR)
 
 
 def test_sinks():

@@ -21,7 +21,7 @@ from cutaway.compute.model import build
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads, Mask
-from cutaway.compute.model.positions import Rope
+from cutaway.compute.model.positions import LooksBack, Rope
 from cutaway.errors import FormatError
 from cutaway.files.weights import GGUFFile
 from cutaway.files.weights.file import ModelFile, TensorInfo
@@ -38,7 +38,8 @@ SHAPES = {
     "one.weight": (1, N), "narrow.weight": (32, N),
     "exp_probs_b.bias": (3,), "ffn_gate_exps.bias": (3, N),
     "ffn_up_exps.bias": (3, N), "ffn_down_exps.bias": (3, N),
-    "heads.weight": (2, 32, 32),
+    "heads.weight": (2, 32, 32), "all.weight": (32, 16), "back.weight": (20, N),
+    "taps.weight": (8, N), "four.weight": (4, N),
     "m1.scale": (1,), "ffn_up_exps.scale": (3,), "ffn_down_exps.scale": (3,),  # factors
 }  # fmt: skip
 
@@ -69,6 +70,7 @@ class HeldFile(ModelFile):
 MIXTURES = (
     Mixture(used=2), Mixture(used=1, gating="sigmoid", normed=False, scale=1.3),
     Mixture(used=2, activation="clamped_swiglu", limit=0.5),
+    Mixture(used=2, activation="capped_swiglu", limit=0.5),
     Mixture(used=1, activation="relu2"), Mixture(used=2, gating="sigmoid", weighs_input=True),
 )  # fmt: skip
 FILES = {name: HeldFile(name) for name in ("F32", "Q8_0", "NVFP4")}
@@ -94,7 +96,11 @@ def wire_attention(g, draw, pick, layer):
     seen = {draw(st.sampled_from(["window", "reach"])): draw(st.sampled_from([0, 3]))}
     seen["chunked"] = seen.get("window") == 3 and draw(st.booleans())
     shape = {"heads": Heads(4, 4, 16), "scale": 0.25, "mask": Mask(**seen)}
-    tensors = [g.attend(q, k, v, layer=layer, **shape)]
+    back, more = [], {}
+    if draw(st.booleans()):  # each query has biases and sinks of its own
+        back = [g.linear(x, "back")]
+        more = {"bias": LooksBack(5), "sinks": g.linear(x, "four")}
+    tensors = [g.attend(q, k, v, *back, layer=layer, **shape, **more)]
     if draw(st.booleans()):
         q = g.rope(g.linear(pick(), "m0"), rope, head_dim=16)
         tensors += [g.attend_again(q, layer=100 + layer, reads=layer, heads=4, scale=0.3)]
@@ -106,6 +112,9 @@ def wire_numbers(g, draw, pick):
     maps = [
         lambda x: g.sigmoid_mul(g.linear(x, "one"), x),
         lambda x: g.clamped_swiglu(x, pick(), 0.5),
+        lambda x: g.capped_swiglu(x, pick(), 0.5),
+        lambda x: g.softmax(x, group=16),
+        lambda x: g.heads_linear(g.pick(x, 64, 0, 32), "all", heads=2),
         lambda x: g.softplus_mul(x, pick()),
         lambda x: g.sigmoid_mul(g.spread(g.pick(x, 16, 3, 4), x.width), x),
         g.gelu,
@@ -139,14 +148,17 @@ def wire(draw):
         elif kind == "two":
             made += [draw(st.sampled_from([g.add, g.mul]))(pick(), pick())]
         elif kind == "conv":
-            made += [g.conv(pick(), "c", layer=layer)]
+            x = pick()
+            more = [g.linear(x, "taps")] if draw(st.booleans()) else []
+            made += [g.conv(x, "c", *more, layer=layer)]
         elif kind == "gate":
             gate = draw(st.sampled_from([g.silu_mul, g.gelu_mul, g.gelu_exact_mul]))
             made += [gate(g.linear(pick(), "m0"), g.linear(pick(), "m3"))]
         elif kind == "norm":
             norms = (g.rms_norm, g.layer_norm, partial(g.layer_norm, bias=False))
             bare = lambda x, _, eps: g.rms_norm(x, "", eps, group=16)  # noqa: E731
-            made += [draw(st.sampled_from((*norms, bare)))(pick(), "n", 1e-2)]
+            clip = lambda x, n, _: g.clip_norm(x, n, 3.0)  # noqa: E731
+            made += [draw(st.sampled_from((*norms, bare, clip)))(pick(), "n", 1e-2)]
         elif kind == "map":
             made += wire_numbers(g, draw, pick)
         elif kind == "experts":
@@ -256,7 +268,7 @@ def test_what_is_stored_is_what_the_ops_gave_and_read(name, data):
                 if len(op.inputs) < 3:
                     continue
                 for stored, made, format in zip(
-                    found, op.inputs[1:], keys_and_values(kv), strict=True
+                    found, op.inputs[1:3], keys_and_values(kv), strict=True
                 ):
                     heads = seen[made].reshape(TOKENS, 4, 16).transpose(1, 0, 2)[:, 2:11]
                     exact = as_stored(format, heads)

@@ -16,6 +16,7 @@ from cutaway.compute.calls import (
     Normalise,
     OwnValueCall,
     Places,
+    SoftmaxCall,
     WeighCall,
 )
 from cutaway.compute.model import Graph
@@ -237,6 +238,9 @@ MAPS = {
         * sigmoid(1.702 * np.minimum(a, limit))
         * (np.clip(b, -limit, limit) + 1)
     ),
+    "capped_swiglu": lambda a, b, cap: (
+        cap * np.tanh(a / cap) * sigmoid(a) * 6.25 * cap * np.tanh(b / (6.25 * cap))
+    ),
     "sigmoid_mul": lambda a, b, _: sigmoid(a) * b,
     "softplus_mul": lambda a, b, _: np.logaddexp(a, 0) * b,
     "silu": lambda a, _, __: a * sigmoid(a),
@@ -251,7 +255,15 @@ MAPS = {
     "scale": lambda a, _, number: a * number,
     "softcap": lambda a, _, number: number * np.tanh(a / number),
 }
-TWO = ("add", "mul", "clamped_swiglu", "sigmoid_mul", "softplus_mul", *_native.GATES)
+TWO = (
+    "add",
+    "mul",
+    "clamped_swiglu",
+    "capped_swiglu",
+    "sigmoid_mul",
+    "softplus_mul",
+    *_native.GATES,
+)
 
 
 def test_every_op_has_a_definition_and_a_method():
@@ -301,6 +313,7 @@ def test_far_from_zero(kind):
         "decay": np.where(a[0] < 0, 1, 0),  # e^-15 of 0
         "sigmoid_mul": np.where(a[0] == 0, 0.5, a[0] > 0),  # of ones
         "clamped_swiglu": 2 * np.clip(a[0], 0, 30),
+        "capped_swiglu": 30 * np.tanh(np.maximum(a[0], 0) / 30) * 187.5 * np.tanh(1 / 187.5),
         "softplus_mul": np.logaddexp(a[0], 0),
     }.get(kind, np.maximum(a[0], 0))
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-4)
@@ -331,10 +344,10 @@ def test_one_number_for_all_of_a_row(n):
         assert_same_bits(ours, run_map(tier, "sigmoid_mul", wide, x, 0.0))
 
 
-def run_norm(tier, x, weight, bias, eps, group, threads=1):
+def run_norm(tier, x, weight, bias, eps, group, threads=1, limit=0.0):
     count, n = x.shape
     plan, source, out = make_plan_with_rows(x, tier, threads)
-    norm = Norm(weight, bias, eps, group)
+    norm = Norm(weight, bias, eps, group, limit)
     add(plan, Normalise(False, (source, 0), n, norm, Places((out, 0))))
     return run_apart(plan, count)
 
@@ -382,6 +395,47 @@ def test_each_number_has_a_weight_and_heads_their_own_value(size):
         results.append(ours)
         assert_same_bits(np.array(ours), np.array(results[0]))
     np.testing.assert_allclose(results[0], expected, rtol=1e-5, atol=1e-5)
+
+
+@given(st.data())
+def test_numbers_that_are_too_long_together_are_made_shorter(data):
+    group, groups = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 5))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = (rng.normal(size=(4, group * groups)) * rng.choice([0, 0.01, 3], (4, 1))).astype(np.float32)
+    weight = rng.normal(size=data.draw(st.sampled_from([group, group * groups]))).astype(np.float32)
+    each = (x * np.resize(weight, group * groups)).astype(float).reshape(4, groups, group)
+    length = np.sqrt((each**2).sum(-1, keepdims=True))
+    expected = (each * np.minimum(1, 2.0 / (length + 1e-6))).reshape(x.shape)
+    first = run_norm(TIERS[0], x, weight, NO_WEIGHT, 0.0, group, limit=2.0)
+    np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-6)
+    for tier in TIERS:
+        assert_same_bits(
+            run_norm(tier, x, weight, NO_WEIGHT, 0.0, group, threads=2, limit=2.0), first
+        )
+
+
+def run_softmax(tier, x, group, threads=1):
+    plan, source, out = make_plan_with_rows(x, tier, threads)
+    add(plan, SoftmaxCall(False, (source, 0), x.shape[1], group, (out, 0)))
+    return run_apart(plan, len(x))
+
+
+@given(st.data())
+def test_softmax(data):
+    group, groups = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = (rng.normal(size=(4, group * groups)) * rng.choice([1, 30, 1000], (4, 1))).astype(
+        np.float32
+    )
+    each = x.astype(float).reshape(4, groups, group)
+    shares = np.exp(each - each.max(-1, keepdims=True))
+    expected = (shares / shares.sum(-1, keepdims=True)).reshape(x.shape)
+    first = run_softmax(TIERS[0], x, group)
+    np.testing.assert_allclose(first, expected, rtol=3e-6, atol=1e-7)
+    for tier in TIERS:
+        assert_same_bits(run_softmax(tier, x, group, threads=2), first)
+    x[1, 0] = np.nan
+    assert np.isnan(run_softmax(TIERS[0], x, group)[1, :group]).all()
 
 
 @pytest.mark.parametrize("is_centred", [False, True])

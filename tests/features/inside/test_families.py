@@ -23,8 +23,9 @@ from support.families.recurrent import RECURRENT
 from support.families.row import VOCAB, WINDOW
 from support.random_models import FAMILIES, context, save
 
+INKLING = [name for name in FAMILIES if FAMILIES[name].architecture == "inkling2"]
 SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
-NORMED = ("bloom", "muse_glimmer", "nanochat", "gemma3n", "gemma3n-other")
+NORMED = ("bloom", "muse_glimmer", "nanochat", "gemma3n", "gemma3n-other", *INKLING)
 """Those that norm the embedding, or have several streams: none begins with the embedding alone."""
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *NORMED)]
 OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
@@ -109,7 +110,7 @@ def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
 
 @pytest.mark.parametrize("name", NORMED)
 def test_a_model_that_norms_its_embedding_is_refused(folders, name):
-    with pytest.raises(InputError, match=r"cannot be looked into: it adds (rms_|token_|pick)"):
+    with pytest.raises(InputError, match=r"cannot be looked into: it adds (rms_|token_|pick|mul)"):
         looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
 
 
@@ -171,7 +172,10 @@ def test_states_of_a_looped_model_are_parts_beside_its_last_run(folders, tmp_pat
 
 @pytest.mark.each_choice
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
-@pytest.mark.parametrize("name", [name for name in RECURRENT if "kimi" not in name])  # latents
+@pytest.mark.parametrize(
+    "name",
+    [name for name in RECURRENT if "kimi" not in name and name not in INKLING],  # latents
+)
 def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way):
     """CutawayError where parts, heads or positions do not; each layer with a state has its own."""
     llm, look = looked_into(folders(name)[0], name, way)

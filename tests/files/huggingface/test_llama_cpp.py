@@ -37,6 +37,7 @@ OTHERWISE = (
     "laguna", "laguna-element", "mimo_v2_flash-groups",
     "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
     "rwkv7-old",
+    "inkling2", "inkling2-last",
 )  # fmt: skip
 
 

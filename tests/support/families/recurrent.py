@@ -42,7 +42,30 @@ _SHARED_EXPERT = {
     "shared_expert_intermediate_size": 96,
 }
 
+_INKLING = {
+    **SIZES, **FOUR_HEADS, "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2,
+    "vocab_size": VOCAB + 6, "unpadded_vocab_size": VOCAB, "sliding_window_size": WINDOW,
+    "head_dim": 32, "swa_head_dim": 32, "d_rel": 4, "rel_extent": 12, "log_scaling_n_floor": 16,
+    "n_routed_experts": 5, "num_experts_per_tok": 4, "moe_intermediate_size": 32,
+    "n_layers_per_attn_res_block": 1, "loop_layer_index_start": 1, "loop_layer_index_end": 3,
+    "loop_num_passes": 2, "loop_gate_rank": 8, "route_scale": 0.5, "final_logit_softcapping": 2.0,
+    "layer_types": ["hybrid_sliding", "hybrid", "hybrid_sliding", "hybrid"],
+}  # fmt: skip
+
 RECURRENT: Mapping[str, Row] = {
+    "inkling2": Row("Inkling2LoopTextConfig", _INKLING, "inkling2"),
+    "inkling2-last": Row(  # blocks of two layers, one looped; the first layer sees the whole text
+        "Inkling2LoopTextConfig",
+        {
+            **_INKLING, "num_hidden_layers": 5, "n_layers_per_attn_res_block": 2,
+            "loop_layer_index_start": 2, "loop_layer_index_end": 4, "loop_num_passes": 3,
+            "conv_kernel_size": 3, "log_scaling_alpha": 0.4, "d_rel": 6, "rel_extent": 300,
+            "qk_l2_clip_threshold": 3.0, "rel_l2_clip_threshold": 1.5,
+            "final_logit_softcapping": 1.5,
+            "layer_types": ["hybrid", "hybrid_sliding", "hybrid_sliding", "hybrid", "hybrid"],
+        },
+        "inkling2",
+    ),
     "lfm2": decoder(
         "Lfm2Config", "lfm2", **FOUR_HEADS, tie_word_embeddings=True, num_hidden_layers=5,
         layer_types=["conv", "conv", "full_attention", "conv", "full_attention"],

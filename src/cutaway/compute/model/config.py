@@ -168,6 +168,11 @@ class Architecture:
 
 
 MOST_LAYERS = 10_000
+MOST_DEPTH = 1024
+"""How many layers a token may pass where layers run again; HRM-Text has 128, Inkling 2 Mini 48.
+
+A small file may ask for any depth, and each layer of it is wired, drawn and has keys of its own.
+"""
 _TEMPERATURE = "attention.temperature_length"
 
 # Any other value of these keys would change the numbers in ways that no graph here computes; the

@@ -31,9 +31,9 @@ class Mixture:
                   row chooses `used_groups` groups, those whose two highest weights have the largest
                   sum, and its experts from these groups (DeepSeek-V3, arXiv 2412.19437)
     best_of_group how many weights of a group are summed: 2, or 1 (DeepSeek-V2, arXiv 2405.04434)
-    activation    an expert's activation: "silu_mul", "gelu_mul" or "clamped_swiglu" of a gate and
-                  an up; "relu2" or "gelu_exact" of an up alone
-    limit         the number of "clamped_swiglu"
+    activation    an expert's activation: "silu_mul", "gelu_mul", "clamped_swiglu" or
+                  "capped_swiglu" of a gate and an up; "relu2" or "gelu_exact" of an up alone
+    limit         the number of "clamped_swiglu" or "capped_swiglu"
     weighs_input  whether a weight multiplies its expert's input, not the output (Llama 4)
     tolerance     for "sparsemixer": how far a score may be below the best one, divided by the best
                   score or by the size of the lower one, whichever divisor is larger

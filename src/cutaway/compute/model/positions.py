@@ -100,6 +100,7 @@ class GrowingRope(Rope):
     """A rope of queries that grow with their positions, as in Ministral 3 and Llama 4.
 
     The rotated numbers are also multiplied by 1 + growth · log(1 + ⌊(position + offset) / period⌋).
+    is_smooth: whether by 1 + growth · log(max((position + offset) / period, 1)) (Inkling 2)
     turns: whether these numbers are rotated at all; False in Llama 4
     """
 
@@ -107,6 +108,7 @@ class GrowingRope(Rope):
     period: int
     offset: int = 0
     turns: bool = True
+    is_smooth: bool = False
 
     def frequencies(self, factors: Sequence[float] | None = None) -> list[float]:
         """See ``Rope``."""
@@ -203,13 +205,15 @@ class Bias:
     """A bias that is added to scores by distance; this base class adds nothing.
 
     weight: the name of the tensor with the bias's learned numbers; "": it has none
+    reads_keys: whether keys have an input of their own, so that a text must be read in one step
     """
 
     weight: ClassVar[str] = ""
+    reads_keys: ClassVar[bool] = False
 
     @property
     def per_head(self) -> int:
-        """How many numbers a head has in each of the bias's two inputs; 0: there are no inputs."""
+        """How many numbers a head has in each input of the bias; 0: there are no inputs."""
         return 0
 
     def table(self, reach: int, heads: int, weight: Table | None = None) -> Table:  # noqa: ARG002
@@ -220,11 +224,29 @@ class Bias:
         return np.empty(0, np.float32)
 
     def rows(self, reach: int) -> NDArray[np.int32]:  # noqa: ARG002
-        """Return an index into a head's numbers for each distance from -reach: (2 · reach + 1,)."""
+        """Return an index into a head's numbers for each distance from -reach: (2 · reach + 1,).
+
+        It is empty if only queries have an input: see ``LooksBack``.
+        """
         return np.empty(0, np.int32)
 
 
 NO_BIAS = Bias()
+
+
+@dataclass(frozen=True, slots=True)
+class LooksBack(Bias):
+    """Each query's own numbers, by how far back a key is; beyond the last of them, 0 (Inkling 2).
+
+    extent: how many numbers a head has
+    """
+
+    extent: int
+
+    @property
+    def per_head(self) -> int:
+        """See ``Bias``."""
+        return self.extent
 
 
 @dataclass(frozen=True, slots=True)

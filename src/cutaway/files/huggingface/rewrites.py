@@ -89,6 +89,21 @@ class WithoutFirst:
 
 
 @dataclass(frozen=True)
+class FirstRows:
+    """A rewrite that drops the rows of a matrix after the first ``count``."""
+
+    count: int
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the shape of the result."""
+        return (min(shape[0], self.count), *shape[1:])
+
+    def __call__(self, x: Array) -> Array:
+        """Return the rows that are left."""
+        return x[: self.count]
+
+
+@dataclass(frozen=True)
 class AsRow:
     """A rewrite of a vector to a matrix of one row."""
 
@@ -160,6 +175,18 @@ class Squeezed:
     def __call__(self, x: Array) -> Array:
         """Return the numbers in order, as rows of ``taps``."""
         return self.then(x.reshape(len(x), -1)).reshape(self.shape(x.shape))
+
+
+class Taps(Squeezed):
+    """``Squeezed``, also of weights (taps, n), in which those of the newest token come first."""
+
+    def shape(self, shape: Shape) -> Shape:
+        """Return the shape of the result."""
+        return super().shape(shape) if len(shape) == 3 else shape[::-1]
+
+    def __call__(self, x: Array) -> Array:
+        """Return the weights, those of the oldest token first."""
+        return super().__call__(x) if x.ndim == 3 else x[::-1].T
 
 
 @dataclass(frozen=True)

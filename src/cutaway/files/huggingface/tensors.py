@@ -289,7 +289,7 @@ def _match_tensors(config: Config, shards: Shards) -> Iterator[tuple[str, tuple[
     family, layers = config.family, config.layers
     for name in shards:
         plain = as_layer(name, layers) if config.draft_layers else name
-        plain = family.join_stacks(plain, layers)
+        plain = family.join_stacks(family.plain_name(plain), layers)
         if family.architecture == "jina-bert-v3":
             plain = plain_name(name)
             if PARAMETRIZED in name:

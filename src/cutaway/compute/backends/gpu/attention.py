@@ -10,7 +10,7 @@ import numpy as np
 from cutaway.compute import calls
 from cutaway.compute.backends.gpu import shaders
 from cutaway.compute.backends.gpu.matrices import list_quants
-from cutaway.compute.backends.gpu.program import NONE, Grid, Numbers, Program, divide_up, no_view
+from cutaway.compute.backends.gpu.program import Grid, Numbers, Program, divide_up, no_view
 from cutaway.compute.backends.gpu.shaders import Kernel, float_bits
 
 _MOST_HEADS = 8  # heads that a workgroup of attend.wgsl has, counted over all its rows
@@ -104,7 +104,8 @@ def can_normalise(call: calls.AttendCall, norms: Sequence[calls.Normalise]) -> b
         widths[k] = shape.kv_heads * shape.head_dim
     for norm, (floats, act) in ((n, n.out) for n in norms):
         is_of_heads = norm.norm.group == shape.head_dim == norm.norm.weight.size
-        if not is_of_heads or norm.norm.bias.size or norm.late or act >= 0:
+        is_plain = not norm.norm.bias.size and not norm.norm.limit
+        if not is_of_heads or not is_plain or norm.late or act >= 0:
             return False
         if widths.get(floats) != norm.width:
             return False
@@ -143,15 +144,12 @@ def _span(shape: calls.AttendShape) -> Numbers:
 
 def _added_to_scores(program: Program, call: calls.AttendCall) -> Numbers:
     """Return where sinks lie, biases by distance, and biases that depend on queries and keys."""
-    relative = call.relative
-    if len(relative.rows):
-        views = program.view("of_query", relative.of_query)
-        views |= program.view("of_key", relative.of_key)
-        related = program.add_table(relative.rows, np.int32)
-    else:
-        views, related = no_view("of_query") | no_view("of_key"), NONE
+    relative, views = call.relative, Numbers()
+    inputs = {"of_query": relative.of_query, "of_key": relative.of_key, "row_sinks": call.row_sinks}
+    for name, view in inputs.items():
+        views |= program.view(name, view) if view[0] >= 0 else no_view(name)
     return views | {
         "sinks": program.add_table(call.sinks), "bias": program.add_table(call.bias),
         "bias_count": len(call.bias) // call.shape.heads, "per_head": relative.per_head,
-        "related": related, "related_count": len(relative.rows),
+        "related": program.add_table(relative.rows, np.int32), "related_count": len(relative.rows),
     }  # fmt: skip

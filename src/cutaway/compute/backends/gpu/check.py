@@ -89,7 +89,7 @@ def load_cpu(backend: DeviceBackend, graph: Graph, file: ModelFile) -> Backend:
 
 def steps(graph: Graph, room: int) -> list[tuple[int, int]]:
     """Return the steps that fit into the room and that the model can run."""
-    reads_whole = any(op.bias.per_head for op in graph.attends)  # a text in one step
+    reads_whole = any(op.bias.reads_keys for op in graph.attends)  # a text in one step
     return [
         (first, rows)
         for first, rows in STEPS

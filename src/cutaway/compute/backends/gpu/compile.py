@@ -145,9 +145,11 @@ def _normalise(
     norm, (floats, act) = call.norm, call.out
     size = norm.group if norm.weight.size else call.width
     numbers = program.view("x", call.x) | {
-        "norm": bool(norm.weight.size) + bool(norm.bias.size), "size": size,
+        "norm": 3 if norm.limit > 0 else bool(norm.weight.size) + bool(norm.bias.size),
+        "size": size,
         "weight": program.add_table(norm.weight), "bias": program.add_table(norm.bias),
-        "eps": float_bits(norm.eps), "apart": size if norm.weight.size == call.width else 0,
+        "eps": float_bits(norm.limit or norm.eps),
+        "apart": size if norm.weight.size == call.width else 0,
     } | list_quants(program, act)  # fmt: skip
     numbers |= program.view("out", floats) if floats[0] >= 0 else no_view("out")
     numbers |= program.ending(ending, floats)
@@ -174,6 +176,11 @@ def _own_value(program: Program, call: calls.OwnValueCall) -> None:
     program.add(Kernel("own_value"), numbers, Grid(call.width // call.size, late=call.late))
 
 
+def _softmax(program: Program, call: calls.SoftmaxCall) -> None:
+    numbers = program.view("x", call.x) | program.view("out", call.out) | {"size": call.group}
+    program.add(Kernel("softmax"), numbers, Grid(call.width // call.group, late=call.late))
+
+
 def _rotate(program: Program, call: calls.RotateCall) -> None:
     numbers = program.view("x", call.x) | program.view("out", call.out)
     numbers |= program.rotation(call.rotation) | {"heads": call.heads, "head_dim": call.head_dim}
@@ -197,6 +204,7 @@ _ADDERS: dict[type, Callable[[Program, Any], None]] = {
     calls.JoinCall: _join,
     calls.ReorderCall: _reorder,
     calls.MagnitudeCall: _magnitude,
+    calls.SoftmaxCall: _softmax,
     calls.RotateCall: _rotate,
     calls.Elementwise: _elementwise,
     calls.DeltaNetCall: add_delta_net,

@@ -125,7 +125,7 @@ def record_program(packing: Packing, context: int, binding: int = BINDING) -> Re
         lists=recorder.buffers[runner.lists], floats=recorder.buffers[runner.floats],
         output=runner.find_output(),
         rotations=[
-            ([*r.frequencies], r.rotate_half, r.attention_factor, r.growth, r.period, r.offset)
+            ([*r.frequencies], *r[1:])
             for r, _ in program.rotations.values()
         ],
         tiles=program.tiles, rows=ROWS, blocks=blocks, block=KV_BLOCK, chunk=CHUNK,

@@ -44,10 +44,7 @@ class DeviceRunner:
         """tables: the file's stored tables, by number; a step looks up rows in them."""
         self._device, self.program, self._stored_tables = device, program, tables
         self._angles = [
-            _native.Angles(
-                [*r.frequencies], r.rotate_half, r.attention_factor, r.growth, r.period, r.offset
-            )
-            for r, _ in program.rotations.values()
+            _native.Angles([*r.frequencies], *r[1:]) for r, _ in program.rotations.values()
         ]
         self._tables = device.storage(max(program.tables.size, 1))
         self._ops = device.uniform(OP_WORDS * max(len(program.dispatches), 1))

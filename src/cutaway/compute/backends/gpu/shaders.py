@@ -33,6 +33,7 @@ _FILES = {
     "normalise": ("quantise", "lanes", "ending", "normalise"),
     "magnitude": ("lanes", "magnitude"),
     "own_value": ("lanes", "own_value"),
+    "softmax": ("lanes", "softmax"),
     "convolve": ("ending", "convolve"),
     "mix": ("ending", "mix"),
     "rotate": ("rotation", "rotate"),

@@ -27,7 +27,10 @@ def add_conv(
     numbers |= program.ending(ending, call.out) | {
         "width": weights.width, "taps": weights.taps,
         "weight": program.add_table(weights.weight), "bias": program.add_table(weights.bias),
+        "group": weights.width // weights.groups,
     }  # fmt: skip
+    more = weights.more
+    numbers |= program.view("more", more) if more[0] >= 0 else no_view("more")
     x = divide_up(weights.width, THREADS)
     for stores, grid in ((False, Grid(x)), (True, Grid(x, y=1, when="stored"))):
         kind = ending.kind if ending and not stores else ""

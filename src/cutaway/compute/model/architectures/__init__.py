@@ -16,7 +16,7 @@ from cutaway.errors import FormatError
 
 MODULES = (
     "llama", "gemma", "gemma3n", "mixtures", "recurrent", "mamba", "mamba1", "gpt", "bert", "ling",
-    "diffusion", "deberta", "deepseek", "laguna", "mimo", "apertus", "hrm", "rwkv",
+    "diffusion", "deberta", "deepseek", "laguna", "mimo", "apertus", "hrm", "rwkv", "inkling",
 )  # fmt: skip
 """The modules with rows; a module is imported only if no earlier module has the row looked up."""
 

@@ -26,6 +26,7 @@ class Relative(Bias):
               has a row of its own
     """
 
+    reads_keys = True
     span: int
     farthest: int = 0
 

@@ -8,16 +8,10 @@ from dataclasses import dataclass
 
 from cutaway.compute.model.architectures.llama import LayerWiring, llama_layer
 from cutaway.compute.model.architectures.parts import embedding, head
-from cutaway.compute.model.config import Architecture, ModelConfig
+from cutaway.compute.model.config import MOST_DEPTH, Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.errors import FormatError
-
-MOST_DEPTH = 1024
-"""How many layers a token may pass; the published model has 128.
-
-A small file may ask for any depth, and each layer of it is wired, drawn and has keys of its own.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,9 @@ class Rotate(Op, kind="rope"):
         """Return how pairs are rotated, in the form that a plan reads."""
         by, factors = self.rope, self.weights.get("factors")
         frequencies = by.frequencies(None if factors is None else to.vector(factors).tolist())
-        grows = (by.growth, by.period, by.offset) if isinstance(by, GrowingRope) else ()
+        grows = (
+            (by.growth, by.period, by.offset, by.is_smooth) if isinstance(by, GrowingRope) else ()
+        )
         return Rotation(frequencies, by.rotate_half, by.attention_factor, *grows)
 
 
@@ -64,8 +66,13 @@ def _growth(rope: Rope, positions: NDArray[np.int32]) -> NDArray[np.float64]:
     """Return the factor of rotated numbers at each position, (M,)."""
     if not isinstance(rope, GrowingRope):
         return np.ones(len(positions))
-    periods = (positions + rope.offset) // rope.period
-    growth: NDArray[np.float64] = 1 + rope.growth * np.log1p(periods)
+    places = positions + rope.offset
+    periods = (
+        np.log(np.maximum(places / rope.period, 1))
+        if rope.is_smooth
+        else np.log1p(places // rope.period)
+    )
+    growth: NDArray[np.float64] = 1 + rope.growth * periods
     return growth
 
 
@@ -131,11 +138,12 @@ class Attend(TokenMixer, kind="attend"):
     reads        the layer whose keys and values it reads, an earlier one or one of another graph
                  with the same KV blocks; None: it stores its own
     values_from  where in a key the value begins; None: values are stored separately
+    has_row_sinks  whether each row has sinks of its own
 
     The inputs are queries; then keys, and values, where the op stores these, which may have another
-    width than keys (MiMo-V2, arXiv 2601.02780); then the inputs of the
-    bias. The weight "sinks" is one more score for each head, which takes a share of the softmax but
-    has no value (gpt-oss, arXiv 2508.10925).
+    width than keys (MiMo-V2, arXiv 2601.02780); then the inputs of the bias; then rows' sinks.
+    Sinks, a weight or an input, are one more score for each head, which takes a share of the
+    softmax but has no value (gpt-oss, arXiv 2508.10925).
     """
 
     heads: Heads
@@ -145,6 +153,7 @@ class Attend(TokenMixer, kind="attend"):
     bias: Bias = NO_BIAS
     reads: int | None = None
     values_from: int | None = None
+    has_row_sinks: bool = False
 
     @property
     def value_dim(self) -> int:
@@ -153,6 +162,8 @@ class Attend(TokenMixer, kind="attend"):
 
     def _compute(self, run: Run, q: Array, *inputs: Array) -> Array:
         """Also note the softmax's weights, (kv_heads, heads / kv_heads, rows, history)."""
+        row_sinks = inputs[-1] if self.has_row_sinks else None
+        inputs = inputs[: len(inputs) - self.has_row_sinks]
         kv, distances = (inputs[:2], inputs[2:]) if self.bias.per_head else (inputs, ())
         if kv:
             run.store(self.layer, *kv)
@@ -166,6 +177,8 @@ class Attend(TokenMixer, kind="attend"):
             keys, values = text.read(self.layer, read)  # (T, kv_heads, head_dim)
             of_text = [x[text.rows] for x in distances]
             bias = self._scores(text.positions, len(history), learned, *of_text)
+            if row_sinks is not None:
+                sinks = row_sinks[text.rows].T
             weights = self._weights(q[text.rows], keys, unseen, sinks=sinks, bias=bias)
             run.note(f"{self.out.name}.weights", weights)
             mixed = np.einsum("hgrt,thd->rhgd", weights, values, optimize=True)
@@ -179,12 +192,23 @@ class Attend(TokenMixer, kind="attend"):
 
         positions: those of the rows
         """
+        if len(read) == 1:
+            return self._looking_back(positions, history, *read)
         if read:
             return self._relative(positions, *read)
         distances = np.arange(history) - positions[:, None]  # (R, T)
         reach = int(abs(distances).max())
         table = self.bias.table(reach, self.heads.queries, learned)
         return table[:, distances + reach] if table.size else None
+
+    def _looking_back(self, positions: Positions, history: int, by_query: Array) -> Array:
+        """Return biases that depend on queries alone: (heads, R, history)."""
+        back = positions[:, None] - np.arange(history)  # (R, T)
+        count = self.bias.per_head
+        of_heads = by_query.reshape(len(back), -1, count).swapaxes(0, 1)  # (heads, R, count)
+        biases = np.take_along_axis(of_heads, np.clip(back, 0, count - 1)[None], -1)
+        seen: Array = np.where((back >= 0) & (back < count), biases, np.float32(0))
+        return seen
 
     def _relative(self, positions: Positions, by_query: Array, by_key: Array) -> Array:
         """Return biases that depend on queries and keys, for all rows of a text: (heads, R, R)."""
@@ -204,7 +228,7 @@ class Attend(TokenMixer, kind="attend"):
     ) -> Array:  # fmt: skip
         """Return softmax(q · k), q (R, heads · d), k (T, kv_heads, d): (kv_heads, group, R, T).
 
-        sinks (heads,): one more score of each head; the weight of this score is left out
+        sinks (heads,) or (heads, R): one more score of each head; its weight is left out
         bias (heads, R, T): is added to the scores
         """
         groups = q.reshape(len(q), self.heads.kv, -1, self.heads.dim)  # (R, kv_heads, group, d)
@@ -215,7 +239,8 @@ class Attend(TokenMixer, kind="attend"):
             scores = scores + bias.reshape(scores.shape)
         scores[..., unseen] = -np.inf
         if sinks is not None:
-            beside = np.broadcast_to(sinks.reshape(*scores.shape[:2], 1, 1), (*scores.shape[:3], 1))
+            of_heads = sinks.reshape(*scores.shape[:2], -1, 1)
+            beside = np.broadcast_to(of_heads, (*scores.shape[:3], 1))
             scores = np.concatenate([scores, beside], axis=-1)
         weights: Array = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
@@ -255,12 +280,15 @@ class Attend(TokenMixer, kind="attend"):
         sinks = to.vector(self.weights.get("sinks"))
         learned = to.vector(self.weights.get("distance"))
         bias, relative = self.bias.table(to.farthest, queries, learned).ravel(), RelativeBias()
+        reads, row_sinks = at.reads, NOWHERE
+        if self.has_row_sinks:
+            *reads, row_sinks = reads
         if self.bias.per_head:
-            by_query, by_key = at.reads[3:]
+            by_query, by_key = (*reads[3:], NOWHERE)[:2]
             rows = self.bias.rows(to.context).tolist()
             relative = RelativeBias(by_query, by_key, self.bias.per_head, rows)
-        q, k, v = (*at.reads, NOWHERE, NOWHERE)[:3]
-        return AttendCall((q, k, v, at.out), shape, rotation, sinks, bias, relative)
+        q, k, v = (*reads, NOWHERE, NOWHERE)[:3]
+        return AttendCall((q, k, v, at.out), shape, rotation, sinks, bias, relative, row_sinks)
 
 
 class AttentionMethods(Wiring):
@@ -282,15 +310,16 @@ class AttentionMethods(Wiring):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, *distances: Tensor,
         layer: int, heads: Heads, scale: float, mask: Mask = ALL, softcap: float = 0.0,
-        sinks: str = "", bias: Bias = NO_BIAS, value_dim: int | None = None,
+        sinks: str | Tensor = "", bias: Bias = NO_BIAS, value_dim: int | None = None,
     ) -> Tensor:  # fmt: skip
         """Store k and v in the KV cache, then compute softmax(scale · q kᵀ) v over visible tokens.
 
         q (M, heads·head_dim), k (M, kv_heads·head_dim), v (M, kv_heads·n) -> (M, heads·n).
         value_dim: n, if it is not head_dim
-        sinks: the tensor with a score for each head; "": no sinks
-        distances: the inputs of the bias, for queries and for keys: a number for each head and
-                   distance, (M, heads·rows)
+        sinks: the file's tensor with a score for each head; or rows' own scores, (M, heads); "":
+               no sinks
+        distances: the inputs of the bias, for queries, and for keys if it depends on these: a
+                   number for each head and distance, (M, heads·rows)
         The other arguments are fields of ``Attend``.
         """
         queries, kv, dim = heads
@@ -301,21 +330,26 @@ class AttentionMethods(Wiring):
                 f"{queries} heads of {dim} sharing {kv} kv heads"
             )
         if bias.per_head and (
-            any(x.width != queries * bias.per_head for x in distances) or kv != queries
+            any(x.width != queries * bias.per_head for x in distances)
+            or (len(distances) > 1 and kv != queries)
         ):
             raise FormatError(
                 f"layer {layer}: {queries} heads of {bias.per_head} distances are wanted"
             )
-        weights = {}
-        if sinks:
+        weights = dict[str, str]()
+        row_sinks = [sinks] if isinstance(sinks, Tensor) else []
+        if any(x.width != queries for x in row_sinks):
+            raise FormatError(f"layer {layer}: {queries} heads have {row_sinks[0].width} sinks")
+        if isinstance(sinks, str) and sinks:
             weights["sinks"] = f"{sinks}.weight"
             self._expect(weights["sinks"], (queries,))
         if bias.weight:
             weights["distance"] = f"{bias.weight}.weight"
             self._expect(weights["distance"], (self.matrix(bias.weight)[0], queries))
         return self._add(
-            Attend, queries * value_dim, q, k, v, *distances, weights=weights,
+            Attend, queries * value_dim, q, k, v, *distances, *row_sinks, weights=weights,
             layer=layer, heads=heads, scale=scale, mask=mask, softcap=softcap, bias=bias,
+            has_row_sinks=bool(row_sinks),
         )  # fmt: skip
 
     def attend_again(

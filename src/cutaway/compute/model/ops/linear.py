@@ -1,6 +1,7 @@
 """Products with matrices: linear layers with their adapters, and products by head."""
 
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -75,22 +76,25 @@ class Linear(Adaptable, kind="linear"):
 
 
 class HeadsLinear(Op, kind="heads_linear"):
-    """Multiplies each head's numbers by a matrix of its own."""
+    """Multiplies each head's numbers by a matrix of its own, or by the only one."""
 
     matrix_roles = ("weight",)
     is_stacked = True
 
     def _compute(self, run: Run, x: Array) -> Array:
-        matrices = run.weight(self.weights["weight"])  # (heads, out, in)
-        heads, _, inner = matrices.shape
-        y: Array = np.einsum("mhi,hoi->mho", x.reshape(len(x), heads, inner), matrices)
+        matrices = run.weight(self.weights["weight"])  # (heads, out, in), or (out, in)
+        apart = x.reshape(len(x), x.shape[1] // matrices.shape[-1], -1)  # M may be 0
+        rule = "mhi,hoi->mho" if matrices.ndim == 3 else "mhi,oi->mho"
+        y: Array = np.einsum(rule, apart, matrices)
         return y.reshape(len(x), self.out.width)
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
         buffer, column = at.out
+        matrices = to.matrices(self)
+        heads = at.widths[0] // matrices[0].cols
         parts = [
             LinearPart(head.number, (buffer, column + i * head.rows), NOTHING, i * head.cols)
-            for i, head in enumerate(to.matrices(self))
+            for i, head in zip(range(heads), cycle(matrices), strict=False)
         ]
         return LinearCall(at.late, at.x, Finish(), parts)
 
@@ -125,13 +129,19 @@ class LinearMethods(Wiring):
         self._allow_factors(weight, 1)
         return self._add(Linear, last - first, x, name=weight, weights=weights, rows=(first, last))
 
-    def heads_linear(self, x: Tensor, weight: str) -> Tensor:
-        """Multiply each head's numbers by a matrix of its own: (M, heads·in) -> (M, heads·out)."""
+    def heads_linear(self, x: Tensor, weight: str, *, heads: int = 0) -> Tensor:
+        """Multiply each head's numbers by a matrix of its own: (M, heads·in) -> (M, heads·out).
+
+        heads: how many heads have the same matrix, if the file has only one
+        """
         name = f"{weight}.weight"
-        heads, out, inner = self._shape(name, 3)
+        if heads:
+            out, inner = self._shape(name, 2)
+        else:
+            heads, out, inner = self._shape(name, 3)
         if x.width != heads * inner:
             raise FormatError(
                 f"tensor {name} takes {heads} heads of {inner} inputs; {x.width} come in"
             )
-        self._allow_factors(weight, heads)
+        self._allow_factors(weight, 1 if len(self.shapes[name]) == 2 else heads)
         return self._add(HeadsLinear, heads * out, x, name=weight, weights={"weight": name})

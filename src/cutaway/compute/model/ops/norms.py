@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from cutaway.compute.calls import MagnitudeCall, Norm, OpCall
+from cutaway.compute.calls import MagnitudeCall, Norm, OpCall, SoftmaxCall
 from cutaway.compute.model.op import Array, Lowering, Op, Run, Site, Tensor
 from cutaway.compute.model.wiring import Wiring
 
@@ -46,6 +46,30 @@ class RmsNorm(NormOp, kind="rms_norm"):
         return y.reshape(x.shape)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClipNorm(NormOp, kind="clip_norm"):
+    """x · w, made shorter if its length is above a limit, for each group of numbers by itself.
+
+    The factor is min(1, limit / (length + 1e-6)).
+    """
+
+    eps: float = 0.0
+    limit: float
+
+    def _compute(self, run: Run, x: Array) -> Array:
+        groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
+        if self.weights:
+            groups = groups * run.weight(self.weights["weight"])
+        length = np.sqrt(np.sum(groups * groups, axis=-1, keepdims=True))  # (M, groups, 1)
+        factor = np.minimum(np.float32(self.limit) / (length + np.float32(1e-6)), 1)
+        y: Array = groups * factor
+        return y.reshape(x.shape)
+
+    def native(self, to: Lowering) -> Norm:
+        """See ``NormOp``."""
+        return super().native(to)._replace(limit=self.limit)
+
+
 class LayerNorm(NormOp, kind="layer_norm"):
     """(x - mean(x)) / sqrt(variance(x) + eps) · w + b, for each group of numbers by itself."""
 
@@ -79,6 +103,22 @@ class Magnitude(Op, kind="magnitude"):
         return MagnitudeCall(at.late, at.reads[0], at.widths[0], self.is_centred, at.out)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Op, kind="softmax"):
+    """Shares of each group of numbers, by the exponentials of these."""
+
+    group: int
+
+    def _compute(self, _: Run, x: Array) -> Array:
+        groups = x.reshape(len(x), x.shape[1] // self.group, self.group)  # M may be 0
+        shares: Array = np.exp(groups - groups.max(axis=-1, keepdims=True))
+        shares = shares / shares.sum(axis=-1, keepdims=True)
+        return shares.reshape(x.shape)
+
+    def _lower(self, _: Lowering, at: Site) -> OpCall:
+        return SoftmaxCall(at.late, at.reads[0], at.widths[0], self.group, at.out)
+
+
 class NormMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
@@ -108,17 +148,29 @@ class NormMethods(Wiring):
         weights = {role: f"{weight}.{role}" for role in roles}
         return self._norm(LayerNorm, x, weight, weights, eps=eps, group=group)
 
+    def clip_norm(
+        self, x: Tensor, weight: str, limit: float, *, group: int | None = None
+    ) -> Tensor:
+        """See ``ClipNorm``: (M, n) -> (M, n). weight, group: see ``rms_norm``."""
+        weights = {"weight": f"{weight}.weight"} if weight else {}
+        return self._norm(ClipNorm, x, weight, weights, group=group, limit=limit)
+
+    def softmax(self, x: Tensor, *, group: int) -> Tensor:
+        """See ``Softmax``: (M, n) -> (M, n)."""
+        self._expect_groups(x, group)
+        return self._add(Softmax, x.width, x, group=group)
+
     def magnitude(self, x: Tensor, *, is_centred: bool = False) -> Tensor:
         """See ``Magnitude``: (M, n) -> (M, 1)."""
         return self._add(Magnitude, 1, x, is_centred=is_centred)
 
     def _norm(
         self, kind: type[NormOp], x: Tensor, name: str, weights: dict[str, str],
-        *, eps: float, group: int | None,
+        *, group: int | None, **fields: float,
     ) -> Tensor:  # fmt: skip
         group = group or x.width
         self._expect_groups(x, group)
         for tensor in weights.values():
             apart, shape = ((x.width // group, group), (x.width,)), self.shapes.get(tensor)
             self._expect(tensor, shape if shape in apart else (group,))
-        return self._add(kind, x.width, x, name=name, weights=weights, eps=eps, group=group)
+        return self._add(kind, x.width, x, name=name, weights=weights, group=group, **fields)

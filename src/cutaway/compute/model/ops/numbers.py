@@ -20,6 +20,8 @@ Numbers = NDArray[Any]
 """float32, or float64 if a step is computed again in double precision."""
 
 
+_UP_TO_GATE = 6.25  # Inkling 2 caps up at 25 where it caps the gate at 4
+
 _erf = np.frompyfunc(erf, 1, 1)  # NumPy has no erf
 
 
@@ -198,6 +200,14 @@ class ClampedSwiglu(Number, kind="clamped_swiglu"):
         return y
 
 
+class CappedSwiglu(Number, kind="capped_swiglu"):
+    """cap(gate, number) · sigmoid(gate) · cap(up, 6.25 number); cap(x, c) is c · tanh(x / c)."""
+
+    def _define(self, gate: Numbers, up: Numbers) -> Numbers:
+        y: Numbers = _scale_by_sigmoid(cap_softly(gate, self.number), gate)
+        return y * cap_softly(up, _UP_TO_GATE * self.number)
+
+
 class Gate(Number):
     """The second input times ``share(first input)``."""
 
@@ -303,6 +313,10 @@ class NumberMethods(Wiring):
     def clamped_swiglu(self, gate: Tensor, up: Tensor, limit: float) -> Tensor:
         """See ``ClampedSwiglu``."""
         return self._number(ClampedSwiglu, gate, up, number=limit)
+
+    def capped_swiglu(self, gate: Tensor, up: Tensor, cap: float) -> Tensor:
+        """See ``CappedSwiglu``."""
+        return self._number(CappedSwiglu, gate, up, number=cap)
 
     def sigmoid_mul(self, gate: Tensor, x: Tensor) -> Tensor:
         """See ``SigmoidMul``."""

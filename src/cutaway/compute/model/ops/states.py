@@ -35,15 +35,21 @@ class StateOp(TokenMixer):
 class Conv(StateOp, kind="conv"):
     """A causal convolution: each number becomes its weighted sum over the last rows of the text.
 
-    The state has the inputs of the last taps - 1 rows: (taps - 1, width).
+    The state has the inputs of the last taps - 1 rows: (taps - 1, width). A second input has what a
+    row adds to the weights of each group of neighbouring numbers, (M, groups · taps).
     """
 
     def taps(self, weight: Array) -> Array:
         """Return the weights of the taps, (taps, width), from the op's tensor."""
         return weight.reshape(self.out.width, -1).T
 
-    def _compute(self, run: Run, x: Array) -> Array:
-        weight = self.taps(run.weight(self.weights["weight"]))
+    def _compute(self, run: Run, x: Array, *more: Array) -> Array:
+        weight = self.taps(run.weight(self.weights["weight"]))[:, None]
+        if more:
+            of_rows = more[0].reshape(len(x), -1, len(weight)).transpose(2, 0, 1)
+            weight = weight + np.repeat(of_rows, x.shape[1] // of_rows.shape[2], axis=2)
+        else:
+            weight = np.broadcast_to(weight, (len(weight), *x.shape))  # (taps, M, n)
         bias = run.weight(self.weights["bias"]) if "bias" in self.weights else 0
         taps, out = len(weight), np.empty_like(x)
         for rows, before in run.states(self.out.name, self.state):
@@ -51,7 +57,7 @@ class Conv(StateOp, kind="conv"):
             count = rows.stop - rows.start
             for i in range(count):
                 run.keep(self.out.name, rows.start + i, seen[i + 1 : i + taps])
-            out[rows] = bias + sum(w * seen[i : i + count] for i, w in enumerate(weight))
+            out[rows] = bias + sum(w[rows] * seen[i : i + count] for i, w in enumerate(weight))
         return out
 
     def _lower(self, to: Lowering, at: Site) -> OpCall:
@@ -63,7 +69,10 @@ class Conv(StateOp, kind="conv"):
                 f"to {MOST_TAPS}; the reference backend has no such limit"
             )
         flat, bias = np.ascontiguousarray(weight).ravel(), to.vector(self.weights.get("bias"))
-        return ConvCall(at.reads[0], at.out, ConvWeights(flat, bias, width, taps))
+        weights = ConvWeights(flat, bias, width, taps)
+        if len(at.reads) == 2:
+            weights = weights._replace(more=at.reads[1], groups=at.widths[1] // taps)
+        return ConvCall(at.reads[0], at.out, weights)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,11 +281,12 @@ def _unit(x: Array) -> Array:
 class StateMethods(Wiring):
     """The part of ``Graph`` with these ops."""
 
-    def conv(self, x: Tensor, weight: str, *, layer: int) -> Tensor:
+    def conv(self, x: Tensor, weight: str, *more: Tensor, layer: int) -> Tensor:
         """Sum each number, weighted, over the last tokens up to its own: (M, n) -> (M, n).
 
         This is a depthwise causal convolution. The matrix has a row of weights for each number; the
         weight of the oldest token comes first. Some files have more dimensions, which are 1.
+        more: what each row adds to the weights of each group of numbers, (M, groups · taps)
         """
         matrix, weights = f"{weight}.weight", {"weight": f"{weight}.weight"}
         taps = self.shapes.get(matrix, (0,))[-1]
@@ -286,8 +296,12 @@ class StateMethods(Wiring):
         if self.has(bias := f"{weight}.bias"):
             self._expect(bias, (x.width,))
             weights["bias"] = bias
+        if any(part.width % taps or x.width % (part.width // taps) for part in more):
+            raise FormatError(f"{x.name} is {x.width} wide, which is no {more[0].width} / {taps}")
         state = (taps - 1, x.width)
-        return self._add(Conv, x.width, x, name=weight, weights=weights, layer=layer, state=state)
+        return self._add(
+            Conv, x.width, x, *more, name=weight, weights=weights, layer=layer, state=state
+        )
 
     def token_shift(self, x: Tensor, weight: str, *, layer: int, row: int = 0) -> Tensor:
         """Mix each number with that of the row before: (M, n) -> (M, n). See ``TokenShift``."""

@@ -20,6 +20,7 @@ from cutaway.files.huggingface.families import (
     gemma3n,
     gpt,
     hrm,
+    inkling,
     laguna,
     ling,
     llama,
@@ -34,7 +35,7 @@ from cutaway.files.huggingface.families.family import Family, Variant
 
 MODULES = (
     llama, apertus, mixtures, laguna, mimo, deepseek, ling, gemma, gemma3n, gpt, recurrent, mamba,
-    mamba1, bert, deberta, diffusion, hrm, rwkv,
+    mamba1, bert, deberta, diffusion, hrm, rwkv, inkling,
 )  # fmt: skip
 
 FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.ROWS.items()}

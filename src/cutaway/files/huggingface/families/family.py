@@ -66,6 +66,7 @@ class Family:
     experts_turned  whether the tensors that hold all experts of a layer are (experts, inputs,
                   outputs), not (experts, outputs, inputs); None: their shapes decide
     experts_alternate  whether outputs of gate and up alternate in these tensors
+    plain_name    turns a publisher's name of a tensor into one that the tables can have
     skipped       endings of tensors' names that are not read: masks, tables, copies, other heads
     names         config.json's names of keys, where they differ from llama's
     defaults      transformers' values of keys that config.json lacks
@@ -99,6 +100,7 @@ class Family:
     experts: Names = field(default_factory=dict)
     experts_turned: bool | None = None
     experts_alternate: bool = False
+    plain_name: Callable[[str], str] = lambda name: name
     skipped: tuple[str, ...] = ("rotary_emb.inv_freq",)
     names: Names = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)

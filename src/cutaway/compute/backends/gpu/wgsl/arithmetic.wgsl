@@ -193,6 +193,9 @@ fn cap_softly(x: f32, cap: f32) -> f32 {
   let tanh_of_size = div(sub(1.0, e), add(1.0, e));
   return mul(cap, select(tanh_of_size, sub(0.0, tanh_of_size), t < 0.0));
 }
+fn capped_swiglu(gate: f32, up: f32, cap: f32) -> f32 {
+  return mul(times_sigmoid(cap_softly(gate, cap), gate), cap_softly(up, mul(6.25, cap)));
+}
 fn softplus(x: f32) -> f32 {
   let t = exp_nonpositive(-abs(x));
   let s = div(t, add(2.0, t));

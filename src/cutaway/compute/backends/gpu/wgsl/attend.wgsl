@@ -10,10 +10,15 @@ var<workgroup> lanes: array<f32, ITEMS * 16u>;
 
 fn block_at(table: u32, token: u32) -> u32 { return u32(lists[table + token / 32u]) * op.block_bytes; }
 
-// What is added to a score: what query and key say about their distance (DeBERTa, arXiv 2006.03654), or a bias by distance alone.
+// What is added to a score: what query and key say about their distance (DeBERTa, arXiv 2006.03654), or the query alone; or a bias by
+// distance alone.
 fn by_distance(row: u32, head: u32, token: i32) -> f32 {
   let distance = position_of(row) - token;
   if (op.bias != NONE) { return vector(u32(i32(op.bias + head * op.bias_count + op.bias_count / 2u) - distance)); }
+  if (op.related == NONE) {
+    if (distance < 0 || distance >= i32(op.per_head)) { return 0.0; }
+    return floats[op.of_query + row * op.of_query_width + head * op.per_head + u32(distance)];
+  }
   let which = tables[u32(i32(op.related + op.related_count / 2u) + distance)];
   let first = u32(lists[batch.segments + 3u * u32(lists[batch.segment + row])]);
   let of_query = floats[op.of_query + row * op.of_query_width + head * op.per_head + which];
@@ -49,7 +54,7 @@ fn sees(span: Span, row: u32, sequence: u32, token: i32) -> bool {
 fn score_of(row: u32, head: u32, token: u32, product: f32) -> f32 {
   var score = mul(product, number(op.scale));
   if (op.softcap != 0u) { score = cap_softly(score, number(op.softcap)); }
-  if (op.bias != NONE || op.related != NONE) { score = add(score, by_distance(row, head, i32(token))); }
+  if (op.bias != NONE || op.per_head != 0u) { score = add(score, by_distance(row, head, i32(token))); }
   return score;
 }
 

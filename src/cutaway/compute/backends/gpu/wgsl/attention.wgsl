@@ -12,9 +12,10 @@ struct Op {
   causal: u32,     // whether a row sees none after its own
   value_first: u32, value_dim: u32,  // where in a key its value begins, if it is a part of it; how many numbers a value has
   sinks: u32,      // for each head a score without a value; NONE: there are none
+  row_sinks: u32, row_sinks_width: u32,  // the same by row
   bias: u32, bias_count: u32,        // for each head what is added by distance, and how many distances; NONE: nothing is added
   of_query: u32, of_query_width: u32, of_key: u32, of_key_width: u32,
-  related: u32, related_count: u32, per_head: u32,  // which of a token's numbers, by distance; NONE: nothing is added
+  related: u32, related_count: u32, per_head: u32,  // which of a token's numbers, by distance; NONE: the query's, by how far back
   partial: u32,    // results of chunks: for each row, head and chunk a peak, a total and the numbers
   tiles: u32,      // which list of tiles says what rows a workgroup has
   quants: u32, quant_blocks: u32,  // where the result's quant blocks go, and how many a row has; NONE: there are none
@@ -29,12 +30,16 @@ fn factors_of(peak: f32, next: f32) -> vec2<f32> {
   let e = exp_nonpositive(-abs(sub(peak, next)));  // of the lower; the higher's is 1
   return select(vec2(1.0, e), vec2(e, 1.0), next > peak);
 }
+fn sink_of(row: u32, head: u32) -> f32 {
+  if (op.row_sinks != NONE) { return floats[op.row_sinks + row * op.row_sinks_width + head]; }
+  return vector(op.sinks + head);
+}
 // Merges a head's sink, as if it were a last chunk of one token without a value; then divides.
 fn finish(row: u32, head: u32, d: u32, peak: f32, total: f32, sum: f32) {
   var whole = total;
   var y = sum;
-  if (op.sinks != NONE) {
-    let by = factors_of(peak, vector(op.sinks + head));
+  if (op.sinks != NONE || op.row_sinks != NONE) {
+    let by = factors_of(peak, sink_of(row, head));
     whole = add(mul(total, by.x), by.y);
     y = fused(0.0, by.y, mul(sum, by.x));
   }

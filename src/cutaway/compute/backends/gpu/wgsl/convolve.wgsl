@@ -2,6 +2,7 @@
 struct Op {
   x: u32, x_width: u32, out: u32, out_width: u32, width: u32, taps: u32,
   weight: u32, bias: u32,             // (taps, width), the oldest token's first; NONE: no bias
+  more: u32, more_width: u32, group: u32,  // what a row adds to the weights of each group of numbers; NONE: nothing
   state: u32, state_size: u32,        // where in a state this layer's floats begin; floats of a state
   other: u32, other_width: u32, is_second: u32, result: u32, result_width: u32, number: u32,  // see ending.wgsl
 }
@@ -35,7 +36,9 @@ fn store(index: u32, column: u32, is_last: bool) {
   var sum = 0.0;
   if (op.bias != NONE) { sum = vector(op.bias + at.x); }
   for (var t = 0u; t < op.taps; t++) {
-    sum = fused(input(at.y, op.taps - 1u - t, at.x), vector(op.weight + t * op.width + at.x), sum);
+    var weight = vector(op.weight + t * op.width + at.x);
+    if (op.more != NONE) { weight = add(weight, floats[op.more + at.y * op.more_width + at.x / op.group * op.taps + t]); }
+    sum = fused(input(at.y, op.taps - 1u - t, at.x), weight, sum);
   }
   put(at.y, at.x, sum);
 }

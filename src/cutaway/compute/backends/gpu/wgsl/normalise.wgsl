@@ -1,8 +1,8 @@
-// Norms groups of numbers by an RMS norm, a layer norm or not at all, and writes floats, quant blocks or both. A workgroup has one
+// Norms groups of numbers by an RMS norm, a layer norm, a limit of length or not at all, and writes floats, quant blocks or both. A workgroup has one
 // group of a row.
 struct Op {
   x: u32, x_width: u32,
-  norm: u32,    // 0: none, 1: RMS norm, 2: layer norm
+  norm: u32,    // 0: none, 1: RMS norm, 2: layer norm, 3: weighted, and made shorter than a limit, which is eps
   size: u32,    // numbers of a group
   weight: u32, bias: u32, eps: u32,
   apart: u32,   // how far the weights of two groups are from each other
@@ -18,6 +18,7 @@ fn normed(x: f32, i: u32, group: u32) -> f32 {
   let at = group * op.apart + i;
   if (op.norm == 1u) { return mul(mul(x, factor), vector(op.weight + at)); }
   if (op.norm == 2u) { return fused(mul(sub(x, mean), factor), vector(op.weight + at), vector(op.bias + at)); }
+  if (op.norm == 3u) { return mul(mul(x, vector(op.weight + at)), factor); }
   return x;
 }
 
@@ -39,12 +40,18 @@ fn normed(x: f32, i: u32, group: u32) -> f32 {
       for (var i = thread; i < op.size; i += 16u) {
         var v = floats[x + i];
         if (op.norm == 2u) { v = sub(v, mean); }
+        if (op.norm == 3u) { v = mul(v, vector(op.weight + at.x * op.apart + i)); }
         squares = fused(v, v, squares);
       }
       lanes[thread] = squares;
     }
     sum_lanes(thread);
-    if (thread == 0u) { factor = div(1.0, root(add(div(lanes[0], f32(op.size)), number(op.eps)))); }
+    if (thread == 0u) {
+      if (op.norm == 3u) {
+        let share = div(number(op.eps), add(root(lanes[0]), constant(0x358637bdu)));  // 1e-6
+        factor = select(share, 1.0, share > 1.0);
+      } else { factor = div(1.0, root(add(div(lanes[0], f32(op.size)), number(op.eps)))); }
+    }
     workgroupBarrier();
   }
   if (op.quants != NONE) {
