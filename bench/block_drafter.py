@@ -134,18 +134,18 @@ class Layer(nn.Module):
         self, x: Tensor, text: Tensor, places: tuple[Tensor, Tensor], seen: Tensor
     ) -> Tensor:
         """Return the block's rows after the layer; text: what the text's rows are read as."""
-        h, of = self.input_layernorm(x), self.self_attn
+        h, attention = self.input_layernorm(x), self.self_attn
         both = torch.cat([text, h], 1)
         q, k, v = (
-            of[f"{role}_proj"](rows).unflatten(-1, (-1, self._size))
+            attention[f"{role}_proj"](rows).unflatten(-1, (-1, self._size))
             for role, rows in (("q", h), ("k", both), ("v", both))
         )
-        q = rotate(of["q_norm"](q), places[1], self._base)
-        k = rotate(of["k_norm"](k), torch.cat(places, 1), self._base)
+        q = rotate(attention["q_norm"](q), places[1], self._base)
+        k = rotate(attention["k_norm"](k), torch.cat(places, 1), self._base)
         a = F.scaled_dot_product_attention(
             *(y.transpose(1, 2).to(v.dtype) for y in (q, k, v)), seen, enable_gqa=True
         )
-        x = x + of["o_proj"](a.transpose(1, 2).flatten(2))
+        x = x + attention["o_proj"](a.transpose(1, 2).flatten(2))
         h, mlp = self.post_attention_layernorm(x), self.mlp
         return x + mlp["down_proj"](F.silu(mlp["gate_proj"](h)) * mlp["up_proj"](h))
 

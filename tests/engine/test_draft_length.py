@@ -72,11 +72,11 @@ def test_a_text_never_loses_more_than_its_stake_and_a_share(priors, steps):
     """Whatever costs turn out to be, and whichever drafts are right."""
     drafts, lost, tokens = DraftLength(priors), 0.0, 0
     for cost, match_length, right in steps:
-        of = costs(*cost)
-        proposed = drafts.propose(match_length, MAX_DRAFT, of)
+        draft_costs = costs(*cost)
+        proposed = drafts.propose(match_length, MAX_DRAFT, draft_costs)
         accepted = min(right, proposed)
-        drafts.learn(match_length, proposed, accepted, of[proposed])
-        lost, tokens = lost + of[proposed] - accepted, tokens + 1 + accepted
+        drafts.learn(match_length, proposed, accepted, draft_costs[proposed])
+        lost, tokens = lost + draft_costs[proposed] - accepted, tokens + 1 + accepted
         assert lost <= STAKE + LOSS * tokens + 1e-9
 
 
@@ -84,9 +84,9 @@ def test_a_text_never_loses_more_than_its_stake_and_a_share(priors, steps):
 @pytest.mark.parametrize("match_lengths", [[2], [40], [2, 40], [2, 3, 5, 9, 13]])
 @pytest.mark.parametrize("cost", [(0.05,), (0.1,), (0.15,), (0.1, 0.5), (0.3, 0.3)])
 def test_where_nothing_is_right_drafts_cost_under_two_percent(priors, match_lengths, cost):
-    steps, of = (match_lengths * 300)[:300], costs(*cost)
-    proposed = run(DraftLength(priors), steps, right=0, cost=of)
-    assert 0 < sum(of[k] for k in proposed) < 0.02 * len(steps)
+    steps, draft_costs = (match_lengths * 300)[:300], costs(*cost)
+    proposed = run(DraftLength(priors), steps, right=0, cost=draft_costs)
+    assert 0 < sum(draft_costs[k] for k in proposed) < 0.02 * len(steps)
 
 
 @pytest.mark.parametrize("priors", ALL_PRIORS)
@@ -132,15 +132,15 @@ def test_long_matches_are_trusted_when_short_ones_are_not():
 
 @given(PRIORS, COSTS, st.integers(0, 12), st.integers(1, 30))
 def test_the_length_is_the_best_for_what_is_expected(priors, cost, match_length, room):
-    of = costs(*cost)
+    draft_costs = costs(*cost)
 
     def speed(k):
         expected = [priors[max(s for s in priors if s <= match_length + j)] for j in range(k)]
-        return sum(prod(expected[:i]) for i in range(k + 1)) / (1 + of[k])
+        return sum(prod(expected[:i]) for i in range(k + 1)) / (1 + draft_costs[k])
 
     best = max(range(min(room, MAX_DRAFT) + 1), key=speed)
-    within = [k for k in range(best + 1) if of[k] <= STAKE]
-    assert DraftLength(priors).propose(match_length, room, of) == within[-1]
+    within = [k for k in range(best + 1) if draft_costs[k] <= STAKE]
+    assert DraftLength(priors).propose(match_length, room, draft_costs) == within[-1]
 
 
 def test_a_right_draft_speaks_for_the_longer_matches_that_follow():
@@ -188,135 +188,137 @@ class Drafter:
 
 def measured(seconds):
     """Costs after three steps of each number of rows, seconds by rows."""
-    found = StepCosts()
+    step_costs = StepCosts()
     for rows, s in seconds.items():
         for _ in range(3):
-            found.learn_step(rows, s)
-    return found
+            step_costs.learn_step(rows, s)
+    return step_costs
 
 
 def test_costs_are_guessed_until_steps_have_been_measured():
     guess = costs(ROW_COST)
     assert StepCosts().draft_costs(1, 1) == pytest.approx(guess)
-    found = StepCosts()
+    step_costs = StepCosts()
     for _ in range(2):
-        found.learn_step(1, 0.01)
-    assert found.draft_costs(1, 1) == pytest.approx(guess)
+        step_costs.learn_step(1, 0.01)
+    assert step_costs.draft_costs(1, 1) == pytest.approx(guess)
     assert measured({1: 1e-5, 2: 9e-5}).draft_costs(1, 1) == pytest.approx(guess)  # all is overhead
 
 
 def test_costs_are_those_of_measured_steps():
-    of = measured({1: 0.010, 5: 0.011, 9: 0.020}).draft_costs(1, 1)
-    assert of[4] == pytest.approx(0.1)
-    assert of[8] == pytest.approx(1.0)
-    assert of[6] == pytest.approx(0.1 + 0.9 / 2)  # between, evenly
-    assert of[16] > of[8] * 1.5  # beyond, as guessed
+    draft_costs = measured({1: 0.010, 5: 0.011, 9: 0.020}).draft_costs(1, 1)
+    assert draft_costs[4] == pytest.approx(0.1)
+    assert draft_costs[8] == pytest.approx(1.0)
+    assert draft_costs[6] == pytest.approx(0.1 + 0.9 / 2)  # between, evenly
+    assert draft_costs[16] > draft_costs[8] * 1.5  # beyond, as guessed
     assert measured({1: 0.010, 5: 0.009}).draft_costs(1, 1)[4] == 0  # a step gets no faster by rows
 
 
 def test_one_slow_step_changes_no_cost():
-    found = measured({1: 0.010, 2: 0.011})
-    before = found.draft_costs(1, 1)
-    found.learn_step(1, 5.0)
+    step_costs = measured({1: 0.010, 2: 0.011})
+    before = step_costs.draft_costs(1, 1)
+    step_costs.learn_step(1, 5.0)
     for _ in range(40):
-        found.learn_step(3, 0.012)
-    assert found.draft_costs(1, 1)[1] == pytest.approx(before[1])
+        step_costs.learn_step(3, 0.012)
+    assert step_costs.draft_costs(1, 1)[1] == pytest.approx(before[1])
 
 
 def test_a_cost_in_company_is_what_all_wait_for():
     """Four texts, of which two draft two tokens each: rows 4 → 8, and each writes one a step."""
-    found = measured({4: 0.010, 8: 0.015})
-    assert found.draft_costs(4, 2)[2] == pytest.approx(0.5 * 4 / 2)
+    step_costs = measured({4: 0.010, 8: 0.015})
+    assert step_costs.draft_costs(4, 2)[2] == pytest.approx(0.5 * 4 / 2)
 
 
 @pytest.mark.parametrize(("blocks", "passes"), [(False, 3), (True, 1)])
 def test_the_passes_of_a_drafter_cost_as_much_as_was_measured(blocks, passes):
-    drafter, found = Drafter(0.25, blocks=blocks), measured({1: 0.010, 4: 0.012})
-    assert found.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.25 * passes)
+    drafter, step_costs = Drafter(0.25, blocks=blocks), measured({1: 0.010, 4: 0.012})
+    assert step_costs.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.25 * passes)
     for seconds in (0.004, 0.004, 0.9):
-        found.learn_passes(drafter, 1, seconds)
+        step_costs.learn_passes(drafter, 1, seconds)
     for _ in range(32):
-        found.learn_step(1, 0.010)
-    assert found.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.4 * passes)
-    assert found.draft_costs(1, 1, drafter)[0] == 0
+        step_costs.learn_step(1, 0.010)
+    assert step_costs.draft_costs(1, 1, drafter)[3] == pytest.approx(0.2 + 0.4 * passes)
+    assert step_costs.draft_costs(1, 1, drafter)[0] == 0
 
 
-def follow(found, name, seconds):
+def follow(step_costs, name, seconds):
     """Measure three steps of each number of rows that a head follows."""
     for rows, s in seconds.items():
         for _ in range(3):
-            found.learn_step(rows, s, name)
-    return found
+            step_costs.learn_step(rows, s, name)
+    return step_costs
 
 
 def test_a_head_is_charged_with_what_it_costs_to_follow():
     head = Drafter(0.25, blocks=True)
-    found = follow(measured({1: 0.010, 9: 0.014}), head.name, {1: 0.012, 9: 0.017})
-    of = found.draft_costs(1, 1, head)
-    assert of[0] == pytest.approx(0.2)
-    assert of[8] == pytest.approx(0.7 + 0.25)
-    assert found.draft_costs(1, 1)[8] == pytest.approx(0.4)  # of drafts from the text
-    assert found.draft_costs(1, 1, Drafter(0.25, blocks=False))[0] == 0  # which follows nothing
+    step_costs = follow(measured({1: 0.010, 9: 0.014}), head.name, {1: 0.012, 9: 0.017})
+    draft_costs = step_costs.draft_costs(1, 1, head)
+    assert draft_costs[0] == pytest.approx(0.2)
+    assert draft_costs[8] == pytest.approx(0.7 + 0.25)
+    assert step_costs.draft_costs(1, 1)[8] == pytest.approx(0.4)  # of drafts from the text
+    assert (
+        step_costs.draft_costs(1, 1, Drafter(0.25, blocks=False))[0] == 0
+    )  # which follows nothing
 
 
 def test_following_costs_nothing_until_it_is_measured_and_steps_alone_are_guessed_until_they_are():
     head = Drafter(0.25, blocks=True)
-    of = follow(measured({1: 0.010}), head.name, {9: 0.017}).draft_costs(1, 1, head)
-    assert (of[0], of[8]) == (0, pytest.approx(0.7 + 0.25))
-    of = follow(StepCosts(), head.name, {9: 0.018}).draft_costs(1, 1, head)
-    assert (of[0], of[8]) == (0, pytest.approx(8 * ROW_COST + 0.25))
-    found = follow(measured({1: 0.010}), head.name, {1: 0.009})  # noise
-    assert found.draft_costs(1, 1, head)[0] == 0
+    draft_costs = follow(measured({1: 0.010}), head.name, {9: 0.017}).draft_costs(1, 1, head)
+    assert (draft_costs[0], draft_costs[8]) == (0, pytest.approx(0.7 + 0.25))
+    draft_costs = follow(StepCosts(), head.name, {9: 0.018}).draft_costs(1, 1, head)
+    assert (draft_costs[0], draft_costs[8]) == (0, pytest.approx(8 * ROW_COST + 0.25))
+    step_costs = follow(measured({1: 0.010}), head.name, {1: 0.009})  # noise
+    assert step_costs.draft_costs(1, 1, head)[0] == 0
 
 
 def test_steps_that_nobody_follows_are_measured_after_three():
-    found = follow(StepCosts(), "head", {1: 0.012})
-    assert not found.is_measured(1)
+    step_costs = follow(StepCosts(), "head", {1: 0.012})
+    assert not step_costs.is_measured(1)
     for _ in range(3):
-        assert not found.is_measured(1)
-        found.learn_step(1, 0.010)
-    assert found.is_measured(1)
-    assert not found.is_measured(2)
+        assert not step_costs.is_measured(1)
+        step_costs.learn_step(1, 0.010)
+    assert step_costs.is_measured(1)
+    assert not step_costs.is_measured(2)
 
 
 def test_tokens_that_are_read_late_cost_what_was_measured():
-    drafter, found = Drafter(0.25, blocks=False), measured({1: 0.010})
-    assert found.reading_cost(1, 1, drafter, 20) == pytest.approx(20 * ROW_COST * 0.25)
+    drafter, step_costs = Drafter(0.25, blocks=False), measured({1: 0.010})
+    assert step_costs.reading_cost(1, 1, drafter, 20) == pytest.approx(20 * ROW_COST * 0.25)
     for tokens in (10, 20, 30):
-        found.learn_reading(drafter, tokens, 2, 0.0002 * tokens + 2 * 0.0025)
-    assert found.reading_cost(1, 1, drafter, 20) == pytest.approx(0.4)
-    assert found.reading_cost(1, 1, Drafter(0.25, blocks=True), 20) == pytest.approx(0.5)
+        step_costs.learn_reading(drafter, tokens, 2, 0.0002 * tokens + 2 * 0.0025)
+    assert step_costs.reading_cost(1, 1, drafter, 20) == pytest.approx(0.4)
+    assert step_costs.reading_cost(1, 1, Drafter(0.25, blocks=True), 20) == pytest.approx(0.5)
 
 
 @given(st.lists(st.sampled_from([1e-4, 0.005, 0.03, 0.5]), max_size=8))
 def test_a_drafter_that_always_drafts_is_compared_with_steps_of_now(first):
     """Whatever the first steps took, of which slow ones made drafts look free."""
-    found, probes, wanted = StepCosts(), 0, [1, 4, 16] * 250
+    step_costs, probes, wanted = StepCosts(), 0, [1, 4, 16] * 250
     for seconds in first:
-        found.learn_step(1, seconds)
+        step_costs.learn_step(1, seconds)
     for most in wanted:
-        count = 0 if found.probes(1) else most
+        count = 0 if step_costs.probes(1) else most
         probes += count == 0
-        found.learn_step(1 + count, 0.010 * (1 + 0.05 * count))
+        step_costs.learn_step(1 + count, 0.010 * (1 + 0.05 * count))
     assert 0 < probes <= len(wanted) / 100
-    of = found.draft_costs(1, 1)
-    assert (of[4], of[16]) == (pytest.approx(0.2), pytest.approx(0.8))
+    draft_costs = step_costs.draft_costs(1, 1)
+    assert (draft_costs[4], draft_costs[16]) == (pytest.approx(0.2), pytest.approx(0.8))
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=900))
 def test_probes_are_at_most_one_percent_of_the_steps(steps):
     """Also where the number of texts changes, or the step of a probe is not measured."""
-    found, probes = StepCosts(), 0
+    step_costs, probes = StepCosts(), 0
     for rows, is_measured in steps:
-        probes += found.probes(rows)
+        probes += step_costs.probes(rows)
         if is_measured:
-            found.learn_step(rows + 5, 0.01)
+            step_costs.learn_step(rows + 5, 0.01)
     assert probes <= len(steps) / 100
 
 
 def test_steps_without_drafts_make_probes_needless():
-    found = StepCosts()
+    step_costs = StepCosts()
     for _ in range(10):
         for step in range(PROBE_INTERVAL):
-            assert not found.probes(1)
-            found.learn_step(1 if step == 0 else 5, 0.01)
+            assert not step_costs.probes(1)
+            step_costs.learn_step(1 if step == 0 else 5, 0.01)

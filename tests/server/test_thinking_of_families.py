@@ -281,45 +281,52 @@ def post(served, path, **fields):
     return httpx.post(served.url + path, json={"model": "t", **fields}, timeout=60)
 
 
-def test_over_http(path):
-    llm = LLM(path, threads=1, progress=False)
-    said, calls = (
-        ids(llm, THOUGHT + FINAL + "yes<|return|>"),
-        ids(llm, THOUGHT + HARMONY_CALL),
-    )
-    with serve(llm, ServerSettings(names=["t"])) as served:
-        answer = post(served, "/v1/chat/completions", messages=HARMONY_ASK, forced=said).json()
-        [choice] = answer["choices"]
-        assert choice["finish_reason"] == "stop"
-        assert choice["message"]["reasoning_content"] == "hm"
-        assert choice["message"]["content"] == "yes"
-        assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
-        answer = post(
-            served, "/v1/chat/completions", messages=HARMONY_ASK, tools=[TOOL], forced=calls
-        ).json()
-        [choice] = answer["choices"]
-        assert choice["finish_reason"] == "tool_calls"
-        [call] = choice["message"]["tool_calls"]
-        assert call["function"] == {"name": "f", "arguments": "{}"}
-        answer = post(served, "/v1/responses", input="a", forced=said).json()
-        assert [item["type"] for item in answer["output"]] == ["reasoning", "message"]
-        assert answer["output"][1]["content"][0]["text"] == "yes"
-        answer = post(
-            served, "/v1/responses", input="a", tools=[{"type": "function", **TOOL["function"]}],
-            forced=calls,
-        ).json()  # fmt: skip
-        assert [item["type"] for item in answer["output"]] == ["reasoning", "function_call"]
-        tool = {"name": "f", "input_schema": EMPTY}
-        answer = post(
-            served, "/v1/messages", messages=HARMONY_ASK, tools=[tool], forced=calls, max_tokens=300
-        ).json()
-        assert [block["type"] for block in answer["content"]] == ["thinking", "tool_use"]
-        assert answer["stop_reason"] == "tool_use" and answer["usage"]["reasoning_tokens"] == 2
-        lines = httpx.post(
-            served.url + "/v1/chat/completions", timeout=60,
-            json={"model": "t", "messages": HARMONY_ASK, "forced": said, "stream": True},
-        ).text.splitlines()  # fmt: skip
-        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-        deltas = [c["delta"] for event in events for c in event["choices"]]
-        assert "".join(delta.get("content") or "" for delta in deltas) == "yes"
-        assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
+@pytest.fixture
+def served(path):
+    with serve(LLM(path, threads=1, progress=False), ServerSettings(names=["t"])) as served:
+        yield served
+
+
+@pytest.fixture
+def answer_ids(served):
+    return ids(served.llm, THOUGHT + FINAL + "yes<|return|>")
+
+
+@pytest.fixture
+def call_ids(served):
+    return ids(served.llm, THOUGHT + HARMONY_CALL)
+
+
+def test_chat_completions_have_thought_text_and_call(served, answer_ids, call_ids):
+    path, fields = "/v1/chat/completions", {"messages": HARMONY_ASK}
+    answer = post(served, path, forced=answer_ids, **fields).json()
+    [choice] = answer["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["message"]["reasoning_content"] == "hm"
+    assert choice["message"]["content"] == "yes"
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
+    [choice] = post(served, path, tools=[TOOL], forced=call_ids, **fields).json()["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    [call] = choice["message"]["tool_calls"]
+    assert call["function"] == {"name": "f", "arguments": "{}"}
+    lines = post(served, path, forced=answer_ids, stream=True, **fields).text.splitlines()
+    events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    deltas = [c["delta"] for event in events for c in event["choices"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == "yes"
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
+
+
+def test_responses_have_thought_text_and_call(served, answer_ids, call_ids):
+    answer = post(served, "/v1/responses", input="a", forced=answer_ids).json()
+    assert [item["type"] for item in answer["output"]] == ["reasoning", "message"]
+    assert answer["output"][1]["content"][0]["text"] == "yes"
+    tool = {"type": "function", **TOOL["function"]}
+    answer = post(served, "/v1/responses", input="a", tools=[tool], forced=call_ids).json()
+    assert [item["type"] for item in answer["output"]] == ["reasoning", "function_call"]
+
+
+def test_messages_have_thought_and_call(served, call_ids):
+    fields = {"messages": HARMONY_ASK, "tools": [{"name": "f", "input_schema": EMPTY}]}
+    answer = post(served, "/v1/messages", forced=call_ids, max_tokens=300, **fields).json()
+    assert [block["type"] for block in answer["content"]] == ["thinking", "tool_use"]
+    assert answer["stop_reason"] == "tool_use" and answer["usage"]["reasoning_tokens"] == 2

@@ -35,8 +35,8 @@ def mlx(bits: int = 4, group: int = 64, dtype: str = "BF16") -> Method:
         steps = drawn_scales(rng, (rows, cols // group), cols, bits)
         scale, scales = _store(steps, dtype)
         bias, biases = _store(-steps * 2 ** (bits - 1) * rng.uniform(0.9, 1.1), dtype)
-        of = np.arange(cols) // group
-        matrix = scales[:, of] * codes.astype(np.float32) + biases[:, of]
+        groups = np.arange(cols) // group
+        matrix = scales[:, groups] * codes.astype(np.float32) + biases[:, groups]
         words = packed_words(codes, bits).view(np.uint32)
         return Quantised({".weight": words, ".scales": scale, ".biases": bias}, matrix)
 
@@ -59,11 +59,11 @@ def torchao_bytes(bits: int = 8, group: int | None = None, *, zeros: bool = Fals
         size, middle = group or cols, 1 << (bits - 1)
         codes = drawn_codes(rng, shape, bits) - middle
         scale, scales = bf16(drawn_scales(rng, (rows, cols // size), cols, bits))
-        of_zero = np.zeros(scales.shape, np.int64)
+        zero_codes = np.zeros(scales.shape, np.int64)
         if zeros:
-            of_zero = rng.integers(-middle, middle, scales.shape)
-        of = np.arange(cols) // size
-        matrix = scales[:, of] * (codes - of_zero[:, of]).astype(np.float32)
+            zero_codes = rng.integers(-middle, middle, scales.shape)
+        groups = np.arange(cols) // size
+        matrix = scales[:, groups] * (codes - zero_codes[:, groups]).astype(np.float32)
         data: dict[str, object] = {"block_size": [1, size]}
         if not is_int8:
             data["target_dtype"] = {"_type": "torch.dtype", "_data": f"int{bits}"}
@@ -72,7 +72,7 @@ def torchao_bytes(bits: int = 8, group: int | None = None, *, zeros: bool = Fals
             "._weight_scale": scale,
         }
         if not is_int8:
-            parts["._weight_zero_point"] = of_zero.astype(np.int8)
+            parts["._weight_zero_point"] = zero_codes.astype(np.int8)
         return Quantised(parts, matrix, json.dumps({"_type": kind, "_data": data}))
 
     format = f"INT{8 if bits == 8 else 4}_G{min(group or 128, 128)}"
@@ -91,8 +91,8 @@ def torchao_tiles(group: int = 64) -> Method:
         codes[:rows, :cols] = drawn_codes(rng, shape, 4)
         steps = drawn_scales(rng, (wide // group, high), cols, 4)
         stored, numbers = bf16(np.stack([steps, steps * rng.uniform(-1, 1)], axis=-1))
-        of = np.arange(cols) // group
-        scales, zeros = numbers[of, :rows, 0].T, numbers[of, :rows, 1].T
+        groups = np.arange(cols) // group
+        scales, zeros = numbers[groups, :rows, 0].T, numbers[groups, :rows, 1].T
         matrix = scales * (codes[:rows, :cols] - 8).astype(np.float32) + zeros
         words = np.zeros((high // 8, wide // 128, 32, 4), np.int64)
         for thread in range(32):
@@ -123,8 +123,8 @@ def torchao_words(group: int = 64) -> Method:
         codes = drawn_codes(rng, shape, 4)
         scale, scales = bf16(drawn_scales(rng, (cols // group, rows), cols, 4))
         zeros = rng.integers(0, 16, (cols // group, rows))
-        of = np.arange(cols) // group
-        matrix = scales[of].T * (codes - zeros[of].T).astype(np.float32)
+        groups = np.arange(cols) // group
+        matrix = scales[groups].T * (codes - zeros[groups].T).astype(np.float32)
         parts: dict[str, Array | Typed] = {
             "._weight_qdata": packed_words(codes, 4),
             "._weight_scale": scale,
@@ -147,8 +147,8 @@ def torchao_int4(group: int = 128) -> Method:
         steps = drawn_scales(rng, (rows, cols // group), cols, 4)
         scale, scales = bf16(np.ascontiguousarray(steps.T))
         zero, zeros = bf16(np.ascontiguousarray(steps.T * rng.uniform(-1, 1)))
-        of = np.arange(cols) // group
-        matrix = scales.T[:, of] * codes.astype(np.float32) + zeros.T[:, of]
+        groups = np.arange(cols) // group
+        matrix = scales.T[:, groups] * codes.astype(np.float32) + zeros.T[:, groups]
         halves = codes.astype(np.int8).view(np.uint8) & 15
         parts: dict[str, Array | Typed] = {
             "._weight_qdata": (halves[:, ::2] | halves[:, 1::2] << 4).view(np.int8),

@@ -161,18 +161,11 @@ class LoadedModel:
             beside=self._canvas_bytes, writes=config.is_causal, tells=self._progress,
             show=show, on_progress=on_progress,
         )  # fmt: skip
-        self._canvas = self._canvas_backends(config, backend, file)
+        if config.attention == "canvas":
+            from cutaway.compute.loading.canvas import load_canvas
+
+            self._canvas = load_canvas(config, backend, file)
         self._backend = self._adapters.put_on(backend)
-
-    def _canvas_backends(
-        self, config: ModelConfig, backend: Backend, file: ModelFile
-    ) -> "CanvasBackends | None":
-        """Return what computes the canvas of a model with self-conditioning; None for others."""
-        if config.attention != "canvas":
-            return None
-        from cutaway.compute.loading.canvas import load_canvas
-
-        return load_canvas(config, backend, file)
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """Return the model with this adapter, with a name and an identity of its own; "": itself.
