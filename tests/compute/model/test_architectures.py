@@ -411,8 +411,37 @@ def loop_second_layer(shapes):
     shapes |= {f"blk.1.attn_{name}_taps.weight": (2 * 4, N) for name in "kv"}
 
 
-def file_of(name):
-    """(metadata, the tensor table) of a model of two layers."""
+LATENT_KEYS = {
+    "attention.key_length_mla": HEAD, "attention.value_length_mla": HEAD,
+    "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
+}  # fmt: skip
+KEYS = {
+    "deepseek2": LATENT_KEYS, "minicpm3": LATENT_KEYS, "kimi-linear": LATENT_KEYS,
+    "hrm-text": {"attention.head_count_kv": 4, "slow_cycles": 2, "fast_cycles": 3},
+    "gemma3n": {"altup.num_inputs": 3},
+    "deberta-v2": {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8},
+    "mimo2": {"attention.value_length": 6, "attention.sliding_window": 8},
+    "rwkv7": {"attention.head_count": 0, "wkv.head_size": HEAD},
+    "inkling2": {
+        "loop.first": 1, "loop.last": 2, "loop.passes": 2, "attention.head_clip": 2.0,
+        "attention.relative_clip": 2.0, "attention.residual_block_size": 1,
+        "attention.query_growth": 0.1, "attention.query_growth_floor": 9,
+        "attention.sliding_window": 8,
+        "attention.sliding_window_pattern": np.array([True, False]),
+    },
+}  # fmt: skip
+"""The metadata of some architectures, beside or instead of what all have."""
+
+ABSENT = {
+    "modern-bert": ("blk.0.attn_norm",),  # what its first layer reads is normed already
+    "rwkv7": (  # the first layer's values are its own
+        "blk.0.attn_output", "blk.1.attn_output", *(f"blk.0.time_mix_v{i}" for i in range(3)),
+    ),
+}  # fmt: skip
+"""The tensors of ``LAYERS`` that a file lacks."""
+
+
+def metadata_of(name):
     architecture = {"mixtral": "llama"}.get(name, name)
     keys = {
         "context_length": CONTEXT, "embedding_length": N, "block_count": 2,
@@ -423,58 +452,32 @@ def file_of(name):
     }  # fmt: skip
     if "ffn_up_exps.weight" in LAYERS[name]:
         keys |= {"expert_count": 4, "expert_used_count": 2}
+    keys |= KEYS.get(name, {})
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
-    shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
-    if name in ("deepseek2", "minicpm3", "kimi-linear"):
-        keys = {
-            "attention.key_length_mla": HEAD, "attention.value_length_mla": HEAD,
-            "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
-        }  # fmt: skip
-        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-    if name == "hrm-text":
-        keys = {"attention.head_count_kv": 4, "slow_cycles": 2, "fast_cycles": 3}
-        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-    if name == "gemma3n":
-        metadata["gemma3n.altup.num_inputs"] = 3
-    if name == "inkling2":
-        keys = {
-            "loop.first": 1, "loop.last": 2, "loop.passes": 2, "attention.head_clip": 2.0,
-            "attention.relative_clip": 2.0, "attention.residual_block_size": 1,
-            "attention.query_growth": 0.1, "attention.query_growth_floor": 9,
-        }  # fmt: skip
-        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-        metadata["inkling2.attention.sliding_window"] = 8
-        metadata["inkling2.attention.sliding_window_pattern"] = np.array([True, False])
-    if name == "deberta-v2":
-        keys = {"attention.head_count_kv": 4, "attention.relative_buckets_count": 8}
-        metadata |= {f"{name}.{key}": value for key, value in keys.items()}
-    if POST_BERT.items() <= LAYERS[name].items() or name in NORMS_ALONE:
-        del shapes["output_norm.weight"]
-    for i in range(2):
-        layer = LAYERS[name] | {"attn_output.weight": (N, Q)}
-        shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
-    if name == "mimo2":  # values are narrower than keys
-        metadata |= {"mimo2.attention.value_length": 6, "mimo2.attention.sliding_window": 8}
-        shapes |= {f"blk.{i}.attn_output.weight": (N, 4 * 6) for i in range(2)}
-    if name == "inkling2":
-        loop_second_layer(shapes)
-    if name in STATES:
-        metadata |= {f"{name}.{key}": value for key, value in SIZES_OF_STATES.items()}
-        make_recurrent(name, metadata, shapes)
-    if name == "rwkv7":  # the first layer's values are its own
-        metadata |= {"rwkv7.attention.head_count": 0, "rwkv7.wkv.head_size": HEAD}
-        for tensor in (
-            "blk.0.attn_output",
-            "blk.1.attn_output",
-            *(f"blk.0.time_mix_v{i}" for i in range(3)),
-        ):
-            del shapes[f"{tensor}.weight"]
-    if name == "modern-bert":  # what its first layer reads is normed already
-        del shapes["blk.0.attn_norm.weight"]
     if name == "apertus":
         metadata |= dict.fromkeys(("xielu.alpha_p", "xielu.alpha_n", "xielu.beta"), 0.5)
         metadata["xielu.eps"] = -1e-6
-    return {"general.architecture": architecture} | metadata, shapes
+    return {"general.architecture": architecture} | metadata
+
+
+def file_of(name):
+    """(metadata, the tensor table) of a model of two layers."""
+    metadata = metadata_of(name)
+    shapes = {"token_embd.weight": (VOCAB, N), "output_norm.weight": (N,)} | OUTSIDE.get(name, {})
+    if POST_BERT.items() <= LAYERS[name].items() or name in NORMS_ALONE:
+        del shapes["output_norm.weight"]
+    width = 4 * metadata[f"{metadata['general.architecture']}.attention.value_length"]
+    for i in range(2):
+        layer = LAYERS[name] | {"attn_output.weight": (N, width)}
+        shapes |= {f"blk.{i}.{tensor}": shape for tensor, shape in layer.items()}
+    if name in STATES:
+        metadata |= {f"{name}.{key}": value for key, value in SIZES_OF_STATES.items()}
+        make_recurrent(name, metadata, shapes)
+    if name == "inkling2":
+        loop_second_layer(shapes)
+    for tensor in ABSENT.get(name, ()):
+        del shapes[f"{tensor}.weight"]
+    return metadata, shapes
 
 
 def test_no_architecture_is_forgotten():
