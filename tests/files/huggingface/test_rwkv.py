@@ -16,13 +16,20 @@ from safetensors.numpy import load_file, save_file
     [
         ("attn", {"layers": [1]}, "only None is"), ("norm_first", False, "only True is"),
         ("norm_bias", False, "only True is"), ("hidden_act", "relu", "only 'sqrelu' is"),
-        ("value_dim", [128, 128, 256], r"only 128 or \[128, 128, 128\] is"),
+        ("value_dim", [128, 128, 256], "only 128 is"),
     ],
 )  # fmt: skip
 def test_what_no_graph_computes_is_refused(tmp_path, key, value, allowed):
     tiny_rwkv.save("rwkv7", tmp_path)
     edit(tmp_path / "config.json", **{key: value})
     with pytest.raises(FormatError, match=rf"config\.json: {key} is .*; {allowed}"):
+        LLM(tmp_path, backend="reference")
+
+
+def test_the_refusal_of_a_list_of_layers_is_short(tmp_path):
+    tiny_rwkv.save("rwkv7", tmp_path)
+    edit(tmp_path / "config.json", num_hidden_layers=9000)
+    with pytest.raises(FormatError, match=r"^.{,200}: value_dim is \[128, 128, 128\], .{,60}$"):
         LLM(tmp_path, backend="reference")
 
 

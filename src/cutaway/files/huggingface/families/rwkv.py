@@ -23,7 +23,8 @@ def _rwkv7(config: JsonObject) -> dict[str, Any]:
     config.must_be("norm_bias", True)
     config.must_be("attn", None)
     hidden, size = config.size("hidden_size"), config.size("head_dim")
-    config.must_be("value_dim", hidden, [hidden] * config.size("num_hidden_layers"))
+    if config.get("value_dim") != [hidden] * config.size("num_hidden_layers"):
+        config.must_be("value_dim", hidden)
     width = int(hidden * config.positive("hidden_ratio"))
     config = config.with_defaults({}, {"intermediate_size": -(-width // 32) * 32})
     return {
