@@ -344,6 +344,7 @@ def config(**changes):
         ),
         ({"d2t": np.ones(VOCAB)}, {}, "'d2t' is stored as F32; it must be I64 or I32"),
         ({"d2t": -np.arange(VOCAB)}, {}, r"head's tokens are the same token of the model .d2t."),
+        ({}, {"num_hidden_layers": 5000}, "5000; it must be a whole number from 1 to 1000"),
         ({}, {"layer_types": 5}, "layer_types is 5; it must be a list of 2 texts, one for each"),
         ({}, {"layer_types": ["full_attention"]}, "layer_types is .*; it must be a list of 2 t"),
         ({}, {"layer_types": [[], {}]}, "layer_types is .*; it must be a list of 2 texts"),
