@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +25,9 @@ class MarkedBytes:
 
     def __init__(self, marks: Iterable[str], **fields: int) -> None:
         names = [*marks]
-        ends = {name: 256 + index for name, index in fields.items()}
-        self.tokenizer = Tokenizer.from_gguf(
-            byte_level(extra=[(name, CONTROL) for name in names], **ends)
-        )
+        ends: dict[str, Any] = {name: 256 + index for name, index in fields.items()}
+        extra: list[tuple[str, int]] = [(name, CONTROL) for name in names]
+        self.tokenizer = Tokenizer.from_gguf(byte_level(extra=extra, **ends))
         self._compiler = GrammarCompiler(self.tokenizer)
 
     def ids(self, text: str) -> list[int]:
@@ -74,7 +74,7 @@ def list_allowed(matcher: Matcher) -> list[int]:
 
 def read_answer(
     form: MessageForm, tools: Sequence[Tool], pieces: Iterable[bytes]
-) -> tuple[str, str, list[list]]:
+) -> tuple[str, str, list[list[str]]]:
     """(thought, content, calls)"""
     parser = form.reader(tools, lambda index: f"call{index}")
     deltas = [delta for piece in pieces for delta in parser.push(piece)] + parser.finish()
@@ -107,6 +107,5 @@ def marked_ids(tokenizer: Tokenizer, text: str) -> list[int]:
     """Encode a text as such a model writes it: no space in front of a text behind a mark."""
     token_ids: list[int] = []
     for part in tokenizer._all_specials.split(text):
-        is_mark = isinstance(part, int)
-        token_ids += [part] if is_mark else [3 + byte for byte in part.encode()]
+        token_ids += [part] if isinstance(part, int) else [3 + byte for byte in part.encode()]
     return token_ids

@@ -74,7 +74,7 @@ TEXT = {
     ".dt_bias": ".dt_proj.bias",  # Qwen 3.5's, as the converter calls it
     "language_model.model.": "model.", "shared_mlp.output_linear": "mlp.down_proj",
     "e_score_correction_bias": "e_score_correction.bias", ".expert_bias": ".expert_bias.bias",
-    ".sinks": ".sinks.weight",
+    ".sinks": ".sinks.weight", ".attention_sink_bias": ".attention_sink_bias.weight",
     "block_sparse_moe.input_linear.weight": "mlp.experts.gate_up_proj",
     "block_sparse_moe.output_linear.weight": "mlp.experts.down_proj",
 }  # fmt: skip
