@@ -8,7 +8,7 @@ import numpy as np
 from cutaway.files.huggingface.families import keys, mixtures
 from cutaway.files.huggingface.families.family import EXPERTS, LAYER, Family
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.rope import PARTIAL, share_of
+from cutaway.files.huggingface.rope import PARTIAL, settings_of, share_of
 
 _MAX_HEADS = 1 << 16
 
@@ -31,6 +31,7 @@ def mimo_v2_flash(config: JsonObject) -> dict[str, Any]:
     config.must_be("add_full_attention_sink_bias", False)
     config.must_be("add_swa_attention_sink_bias", True)
     config.must_be("scoring_func", "sigmoid")
+    settings_of(config, keys.FULL).must_be("rope_type", "default")
     windows = keys.flagged_windows(_with_kinds(config), _usual_kind)
     seen = config.get("sliding_window_size")  # before a token; the window has the token, too
     if seen is not None:
