@@ -143,6 +143,7 @@ constexpr Call kCalls[] = {
     op<Attend, Plan&, Attend::Views, AttendShape, Rotation, Floats, Floats, Relative, View>("Attend"),
     op<Experts, Experts::Args, std::vector<Expert>>("Experts"),
     op<Conv, Plan&, View, View, ConvWeights>("Conv"),
+    op<CentredConv, View, View, ConvWeights>("CentredConv"),
     op<DeltaNet, Plan&, DeltaNet::Views, DeltaShape, Floats, Floats>("DeltaNet"),
     op<Wkv, Plan&, Wkv::Views, int, int>("Wkv"),
     op<Mamba, Plan&, Mamba::Views, Mamba::Shape, Mamba::Weights>("Mamba"),

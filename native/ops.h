@@ -361,6 +361,20 @@ class Conv : public Op {
   std::vector<int> segment_of_;  // by row
 };
 
+// Each number's weighted sum over the tokens to both sides of its own, of which a step has all.
+class CentredConv : public Op {
+ public:
+  CentredConv(View in, View out, ConvWeights weights);
+  void prepare(Step& step) override;
+  void run(Step& step, int thread) override;
+
+ private:
+  const View in_, out_;
+  const ConvWeights weights_;
+  const std::vector<float> zeros_;  // stand in for tokens before the first and after the last
+  std::vector<int> segment_of_;     // by row
+};
+
 // Ops whose state is a matrix (keys, values) a head, changed by one token after the other: threads take columns of it.
 class HeadStates : public Op {
  public:

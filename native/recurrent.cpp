@@ -9,14 +9,18 @@
 
 namespace cutaway {
 
-Conv::Conv(Plan& plan, View in, View out, ConvWeights weights)
-    : in_(in), out_(out), weights_(std::move(weights)), states_(plan.states()),
-      at_(plan.claim_state((size_t)state_rows() * weights_.width)) {
-  const auto& [weight, bias, width, taps, more, groups] = weights_;
+static void check(const ConvWeights& weights) {
+  const auto& [weight, bias, width, taps, more, groups] = weights;
   if (groups <= 0 || width % groups) throw std::invalid_argument("a convolution has whole groups");
   if (width <= 0 || taps < 2 || taps > kMostTaps || weight.size() != (size_t)width * taps ||
       (!bias.empty() && bias.size() != (size_t)width))
     throw std::invalid_argument("a convolution has 2 to " + std::to_string(kMostTaps) + " weights for each number");
+}
+
+Conv::Conv(Plan& plan, View in, View out, ConvWeights weights)
+    : in_(in), out_(out), weights_(std::move(weights)), states_(plan.states()),
+      at_(plan.claim_state((size_t)state_rows() * weights_.width)) {
+  check(weights_);
 }
 
 // The inputs before each sequence's rows are copied here: its state may be overwritten while other rows read it.
@@ -57,6 +61,38 @@ void Conv::run(Step& step, int thread) {
     float* to = states_.state_at(slot) + at_;
     for (int t = 0; t < state_rows(); t++)
       memcpy(to + (size_t)t * width, input(step, segment_of_[row], row - state_rows() + 1 + t), sizeof(float) * width);
+  }
+}
+
+CentredConv::CentredConv(View in, View out, ConvWeights weights)
+    : in_(in), out_(out), weights_(std::move(weights)), zeros_(std::max(weights_.width, 0)) {
+  check(weights_);
+  if (weights_.taps % 2 == 0) throw std::invalid_argument("a centred convolution has an odd number of weights");
+}
+
+void CentredConv::prepare(Step& step) {
+  segment_of_.resize(step.batch.rows);
+  for (size_t s = 0; s < step.segments.size(); s++) {
+    const auto& segment = step.segments[s];
+    if (step.batch.positions[segment.first] != 0)
+      throw std::invalid_argument("batch: this model reads a text in one step, from its first token on");
+    std::fill_n(segment_of_.begin() + segment.first, segment.rows, (int)s);
+  }
+}
+
+void CentredConv::run(Step& step, int thread) {
+  const int width = weights_.width, taps = weights_.taps, threads = step.pool.size();
+  const ConvTaps weights{weights_.weight.data(), weights_.bias.empty() ? nullptr : weights_.bias.data(), nullptr, (size_t)width};
+  const int64_t count = step.batch.rows;
+  for (int row = (int)(count * thread / threads); row < (int)(count * (thread + 1) / threads); row++) {
+    const auto& segment = step.segments[segment_of_[row]];
+    const float* rows[kMostTaps];
+    for (int t = 0; t < taps; t++) {
+      const int at = row - taps / 2 + t;
+      const bool is_inside = at >= segment.first && at < segment.first + segment.rows;
+      rows[t] = is_inside ? step.row_at(in_, at) : zeros_.data();
+    }
+    step.k.conv(rows, weights, taps, width, step.row_at(out_, row));
   }
 }
 

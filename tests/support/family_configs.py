@@ -97,6 +97,9 @@ def sound_configs() -> Mapping[str, list[Values]]:
     configs["gemma-embedding"] = [
         full | {"use_bidirectional_attention": True} for full in _configs_of("gemma3_text")
     ]
+    configs["lfm2-encoder"] = [
+        full | {"architectures": ["Lfm2BidirectionalModel"]} for full in _configs_of("lfm2")
+    ]
     configs["muse_glimmer_text"] = [full[TEXT] for full in _configs_of("muse_glimmer")]
     configs["diffusion_gemma"] = [
         {"model_type": "diffusion_gemma", "canvas_length": 16,
@@ -279,7 +282,9 @@ def texts(name: str, count: int) -> Iterator[str]:
 
 CONFIGS = sound_configs()
 """See `sound_configs`."""
-SEEN = _seen({name: configs for name, configs in CONFIGS.items() if name not in RWKV})
+SEEN = _seen(
+    {name: configs for name, configs in CONFIGS.items() if name not in {*RWKV, "lfm2-encoder"}}
+)
 
 
 def digest(name: str, count: int) -> str:

@@ -20,6 +20,7 @@ from support.families.encoders import BODIES, ENCODERS, RANKERS
 from support.families.mixtures import MIXTURES
 from support.families.recurrent import RECURRENT
 from support.families.row import VOCAB, Row
+from support.lfm2_encoder import CHANGED, see_both_sides
 
 IDS: list[int] = np.random.default_rng(1).integers(6, VOCAB, 80).tolist()  # no special tokens
 
@@ -33,7 +34,7 @@ FORMULAS: Mapping[str, Row] = {
 }
 """The families that transformers lacks; `tiny_ling` and `tiny_rwkv` have their formulas."""
 
-ROWS = {**FAMILIES, **FORMULAS, **ENCODERS, **BODIES, **RANKERS}
+ROWS = {**FAMILIES, **FORMULAS, **ENCODERS, **BODIES, **CHANGED, **RANKERS}
 
 
 def row(name: str) -> Row:
@@ -68,7 +69,10 @@ def save(
         formulas = tiny_rwkv if name in tiny_rwkv.CONFIGS else tiny_ling
         return formulas.save(name, folder, seed, tokenizer)
     kind = "AutoModelForMaskedLM" if name in ENCODERS else family.kind
-    return save_row(family._replace(kind=kind), folder, dtype, tokenizer(), seed, **options)
+    model = save_row(family._replace(kind=kind), folder, dtype, tokenizer(), seed, **options)
+    if name in CHANGED:
+        see_both_sides(model).save_pretrained(folder)
+    return model
 
 
 def save_row(

@@ -356,6 +356,14 @@ class ConvCall(NamedTuple):
     weights: ConvWeights
 
 
+class CentredConvCall(NamedTuple):
+    """A centred convolution: each number becomes its weighted sum over the tokens around it."""
+
+    x: View
+    out: View
+    weights: ConvWeights
+
+
 class DeltaNetCall(NamedTuple):
     """A gated delta net; views: qkv, a, b, out.
 
@@ -403,6 +411,7 @@ class Mamba1(NamedTuple):
 OpCall = (
     EmbedRows | EmbedStoredCall | Gather | JoinCall | ReorderCall | Normalise | MagnitudeCall
     | SoftmaxCall | RotateCall | Elementwise | LinearCall | AttendCall | ExpertsCall | ConvCall
+    | CentredConvCall
     | DeltaNetCall | Wkv | Mamba | Mamba1 | WeighCall | OwnValueCall
 )  # fmt: skip
 Call = AddBuffer | SetInput | OpCall | SetOutput

@@ -264,6 +264,13 @@ def test_vectors_of_embedding_gemma_2(both, tmp_path):
     assert cpu.tobytes() == gpu.tobytes()
 
 
+def test_vectors_of_lfm2_s_encoder(both, tmp_path):
+    """Convolutions to both sides."""
+    save_folder("lfm2-encoder", tmp_path)
+    cpu, gpu = (llm.embed(TEXTS, "cls").vectors for llm in both(tmp_path))
+    assert cpu.tobytes() == gpu.tobytes()
+
+
 def test_relevance_by_the_last_row_of_a_decoder(both, tmp_path):
     save_folder("rank-qwen3", tmp_path)
     cpu, gpu = (llm.rerank("ab", TEXTS).results for llm in both(tmp_path))

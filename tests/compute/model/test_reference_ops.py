@@ -109,6 +109,21 @@ def test_a_convolution_sums_each_number_over_the_last_rows(taps):
         run(x, lambda g, x: g.conv(x, "c", layer=0), {"c.weight": numbers(4, 1)})
 
 
+@pytest.mark.parametrize("taps", [3, 5])
+def test_a_centred_convolution_sums_each_number_over_the_rows_around_it(taps):
+    x, weight, bias = numbers(7, 4), numbers(4, taps), numbers(4)
+    ours = run(
+        x, lambda g, x: g.centred_conv(x, "c", layer=0), {"c.weight": weight, "c.bias": bias}
+    )
+    for row in range(7):
+        for i in range(4):
+            seen = [(weight[i, t], row - taps // 2 + t) for t in range(taps)]
+            expected = bias[i] + sum(float(w) * float(x[at, i]) for w, at in seen if 0 <= at < 7)
+            np.testing.assert_allclose(ours[row, i], expected, **NEAR)
+    with pytest.raises(FormatError, match=r"c\.weight has weights of 4 tokens, an even number"):
+        run(x, lambda g, x: g.centred_conv(x, "c", layer=0), {"c.weight": numbers(4, 4)})
+
+
 @pytest.mark.parametrize("shape", [(2, 5), (2, 1, 1, 5)])
 def test_a_token_is_mixed_with_the_one_before(shape):
     x, mix = numbers(ROWS, 5), numbers(*shape)

@@ -34,14 +34,14 @@ TOKENS = np.random.default_rng(7).integers(3, VOCAB, 100).tolist()
 # -- one convolution -------------------------------------------------------------------------------
 
 
-def convolved(tier, x, weight, bias, *, cuts, threads=1):
+def convolved(tier, x, weight, bias, *, cuts, threads=1, call=calls.ConvCall):
     """x (sequences, T, n) through a convolution of weight (n, taps), some rows of each a call."""
     count, _, n = x.shape
     plan, source, out = make_plan_with_rows(
         x.reshape(-1, n), tier, threads, kv_blocks=count, context=32
     )
     weights = calls.ConvWeights(np.ascontiguousarray(weight.T).ravel(), bias, *weight.shape)
-    add(plan, calls.ConvCall((source, 0), (out, 0), weights))
+    add(plan, call((source, 0), (out, 0), weights))
     return stepped(plan.run, n, x, cuts)
 
 
@@ -63,6 +63,29 @@ def test_a_convolution_is_its_definition_with_the_same_bits_in_every_way(data):
     cuts = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
     for tier in TIERS:
         assert_same_bits(run(tier, cuts=cuts, threads=3), first)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_a_centred_convolution_is_its_definition_with_the_same_bits_in_every_way(data):
+    n, taps = data.draw(st.sampled_from([1, 16, 37, 600])), data.draw(st.sampled_from([3, 5, 7]))
+    count, length = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 20))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = rng.normal(size=(count, length, n)).astype(np.float32)
+    weight = rng.normal(size=(n, taps)).astype(np.float32)
+    bias = rng.normal(size=n if data.draw(st.booleans()) else 0).astype(np.float32)
+    run = partial(convolved, x=x, weight=weight, bias=bias, call=calls.CentredConvCall)
+    first = run(TIERS[0], cuts=(length,))
+    ends = ((0, 0), (taps // 2, taps // 2), (0, 0))
+    padded = np.pad(x.astype(float), ends)
+    expected = sum(weight[:, t].astype(float) * padded[:, t : t + length] for t in range(taps))
+    expected = expected + bias if len(bias) else expected
+    np.testing.assert_allclose(first, expected, rtol=1e-5, atol=1e-5)
+    for tier in TIERS:
+        assert_same_bits(run(tier, cuts=(length,), threads=3), first)
+    if length > 1:
+        with pytest.raises(ValueError, match="reads a text in one step, from its first token on"):
+            run(TIERS[0], cuts=(1, length))
 
 
 def stepped(run, out, x, cuts):

@@ -16,6 +16,7 @@ pytest.importorskip("transformers", reason="needs transformers: pip install '.[t
 import torch
 
 from support.families.encoders import BODIES, ENCODERS
+from support.lfm2_encoder import CHANGED
 from support.random_models import FAMILIES, IDS, edit, row, save, save_row
 from support.tiny_tokenizers import byte_level, wordpiece
 
@@ -61,7 +62,7 @@ def cosine(a, b):
     return a @ b / np.sqrt((a @ a) * (b @ b))
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", [*BODIES, *CHANGED])
 def test_a_body_s_vectors_are_those_of_transformers(bodies, name):
     path, rows = bodies(name)
     found = LLM(path, backend="reference").embed(IDS, "mean", normalize=False).vectors[0]

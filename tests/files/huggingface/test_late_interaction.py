@@ -43,7 +43,7 @@ def with_markers(make):
 
 TOKENIZERS = {
     "bert": lambda: wordpiece(360), "modernbert": lambda: modern_bert(360),
-    "lfm2": lambda: with_begin(byte_level(size=360)),
+    **dict.fromkeys(("lfm2", "lfm2-encoder"), lambda: with_begin(byte_level(size=360))),
 }  # fmt: skip
 
 
@@ -104,6 +104,7 @@ CASES = {
     "plain": {"do_query_expansion": False}, "modernbert": {"name": "modernbert"},
     "lfm2": {"name": "lfm2", "do_query_expansion": False},
     "lfm2-seen": {"name": "lfm2", "attend_to_expansion_tokens": True},
+    "lfm2-encoder": {"name": "lfm2-encoder"},  # convolutions read tokens that are not attended to
 }  # fmt: skip
 
 
@@ -230,10 +231,10 @@ def test_what_unseen_tokens_would_change_is_refused(tmp_path):
         LLM(tmp_path / "window").embed_tokens("the", "query")
 
 
-def test_lfm2_that_reads_both_sides_is_not_taken_for_one_that_does_not(tmp_path):
-    folder(tmp_path, "lfm2")
-    edit(tmp_path / "config.json", architectures=["Lfm2BidirectionalModel"])
-    with pytest.raises(FormatError, match=r"architectures is .*Lfm2Bidirectional.* not supported"):
+def test_an_encoder_of_lfm2_with_a_head_is_refused(tmp_path):
+    folder(tmp_path, "lfm2-encoder")
+    edit(tmp_path / "config.json", architectures=["Lfm2BidirectionalForMaskedLM"])
+    with pytest.raises(FormatError, match=r"architectures is .*MaskedLM.* not supported; of enc"):
         LLM(tmp_path)
 
 

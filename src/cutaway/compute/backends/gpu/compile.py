@@ -169,6 +169,16 @@ def _weigh(program: Program, call: calls.WeighCall) -> None:
     program.add_by_number("weigh", numbers, len(call.weight), late=call.late)
 
 
+def _convolve_centred(program: Program, call: calls.CentredConvCall) -> None:
+    weights = call.weights
+    numbers = program.view("x", call.x) | program.view("out", call.out)
+    numbers |= {
+        "taps": weights.taps, "weight": program.add_table(weights.weight),
+        "bias": program.add_table(weights.bias),
+    }  # fmt: skip
+    program.add_by_number("convolve_centred", numbers, weights.width)
+
+
 def _own_value(program: Program, call: calls.OwnValueCall) -> None:
     numbers: Numbers = {"size": call.size}
     for name in ("a", "b", "v", "y", "out"):
@@ -207,6 +217,7 @@ _ADDERS: dict[type, Callable[[Program, Any], None]] = {
     calls.SoftmaxCall: _softmax,
     calls.RotateCall: _rotate,
     calls.Elementwise: _elementwise,
+    calls.CentredConvCall: _convolve_centred,
     calls.DeltaNetCall: add_delta_net,
     calls.Mamba: add_mamba,
     calls.Mamba1: add_mamba1,

@@ -3,13 +3,14 @@
 ``files/huggingface/families/recurrent.py`` reads their folders.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from cutaway.compute.model.architectures.llama import layer_of_norms_behind
 from cutaway.compute.model.architectures.parts import (
+    SEES_ALL,
     attention,
     embedding,
     feed_forward,
@@ -17,6 +18,7 @@ from cutaway.compute.model.architectures.parts import (
 )
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.layers import heads_of, recurrent_layers
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads
@@ -54,6 +56,10 @@ def _state_heads(read: MetadataReader) -> StateHeads:
     return StateHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
 
 
+Convolution = Callable[..., Tensor]
+"""``Graph.conv`` or ``Graph.centred_conv``."""
+
+
 # -- LFM2 and 3: a short convolution between two gates in most layers, attention in the others -----
 
 
@@ -63,6 +69,12 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
     LFM3 (2026) also has windows with a rope of their own and, in most sizes, norms after both parts
     of a layer and a gate for each head.
     """
+    x = _lfm2_layers(g, c, c.recurrent, Graph.conv)
+    return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
+
+
+def _lfm2_layers(g: Graph, c: ModelConfig, convolves: Sequence[bool], conv: Convolution) -> Tensor:
+    """Add all layers; convolves: by layer, whether it has a short convolution; conv: which kind."""
     has_post_norms = g.has("blk.0.post_attention_norm.weight")
     has_gate = any(g.has(f"blk.{i}.attn_gate.weight") for i in range(c.layers))
     gate = Graph.sigmoid_mul if has_gate else None
@@ -73,8 +85,8 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        if c.recurrent[layer]:
-            a = _short_conv(g, h, layer)
+        if convolves[layer]:
+            a = _short_conv(g, h, layer, conv)
         else:
             rope = c.rope_local if c.windows[layer] else c.rope
             a = attention(g, c, h, layer, rope, norms="head", gate=gate)
@@ -82,14 +94,33 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
         h = g.rms_norm(x, f"{p}ffn_norm", c.norm_eps)
         for m in feed_forward(g, c, h, layer):
             x = g.add(x, post_norm(m, f"{p}post_ffw_norm"))  # (M, hidden)
-    return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
+    return x
 
 
-def _short_conv(g: Graph, h: Tensor, layer: int) -> Tensor:
+def _short_conv(g: Graph, h: Tensor, layer: int, conv: Convolution) -> Tensor:
     """Add out(C · conv(B · x)); one matrix computes B, C and x: (M, hidden) -> (M, hidden)."""
     p, n = f"blk.{layer}.shortconv.", h.width
     b, c, x = (g.linear(h, f"{p}in_proj", (i * n, (i + 1) * n)) for i in range(3))
-    return g.linear(g.mul(c, g.conv(g.mul(b, x), f"{p}conv", layer=layer)), f"{p}out_proj")
+    return g.linear(g.mul(c, conv(g, g.mul(b, x), f"{p}conv", layer=layer)), f"{p}out_proj")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lfm2Encoder(ModelConfig):
+    """The config of LFM2.5's encoders; convolves: by layer, whether it has a short convolution."""
+
+    convolves: tuple[bool, ...]
+
+
+def _read_lfm2_encoder(read: MetadataReader, c: ModelConfig) -> Lfm2Encoder:
+    convolves = recurrent_layers(read, c.layers, has_states=True)
+    return c.as_kind(Lfm2Encoder, convolves=convolves)
+
+
+def lfm2_encoder(g: Graph, c: Lfm2Encoder) -> Tensor:
+    """Build LFM2.5 Embedding and ColBERT (2026), in which tokens see to both sides; no head."""
+    x = _lfm2_layers(g, c, c.convolves, Graph.centred_conv)
+    head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
+    return g.cut_head()
 
 
 # -- Qwen 3.5, Qwen3-Next: delta nets in three of four layers, gated attention in the others -------
@@ -203,6 +234,10 @@ def olmo_hybrid(g: Graph, c: OlmoHybrid) -> Tensor:
 
 
 _LFM2 = Architecture(lfm2, has_states=True)
+_LFM2_ENCODER = Architecture(
+    lfm2_encoder, extend=_read_lfm2_encoder, defaults=SEES_ALL,
+    heads=lambda read, _: heads_of(read, has_states=True),
+)  # fmt: skip
 _QWEN35 = Architecture(
     qwen35, has_states=True, extend=read_states, layer=qwen35_layer,
     defaults={"full_attention_interval": 4},
@@ -210,6 +245,7 @@ _QWEN35 = Architecture(
 
 ROWS: Mapping[str, Architecture] = {
     "lfm2": _LFM2,  # and 2.5
+    "lfm2-bidir": _LFM2_ENCODER,
     "lfm3": _LFM2,
     "lfm2moe": replace(_LFM2, mixture=Mixture(used=1, gating="sigmoid")),
     "olmo-hybrid": Architecture(

@@ -42,7 +42,7 @@ FAMILIES: Mapping[str, Family] = {k: v for module in MODULES for k, v in module.
 """The families by config.json's model_type; ``VARIANTS`` choose further ones."""
 VARIANTS: Mapping[str, Variant] = {
     name: variant
-    for module in (bert, diffusion, gemma, gpt, ling, mamba)
+    for module in (bert, diffusion, gemma, gpt, ling, mamba, recurrent)
     for name, variant in module.VARIANTS.items()
 }
 """model_type that several families share -> the function that chooses one of them."""

@@ -4,7 +4,7 @@ Knows which layers have a state, how large the state is, and the names of tensor
 ``compute/model/architectures/recurrent.py``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from cutaway.files.huggingface.families.family import (
     OUTSIDE,
     TEXT,
     Family,
+    Variant,
     mlp,
 )
 from cutaway.files.huggingface.families.keys import FULL, LINEAR, SLIDING
@@ -50,9 +51,6 @@ def lfm2(config: JsonObject) -> dict[str, Any]:
 
 def _lfm2(config: JsonObject) -> dict[str, Any]:
     """Return which layers attend; the others are short convolutions without kv heads in GGUF."""
-    if "Bidirectional" in str(config.get("architectures")):
-        but = "its convolutions read the token after each, and those of LFM2 here none after it"
-        config.refuse("architectures", but)
     layers = config.size("num_hidden_layers")
     attend, kinds = config.get("full_attn_idxs"), config.get("layer_types")
     if kinds is None:
@@ -240,6 +238,7 @@ _LFM2 = Family(
     },
     names={"rms_norm_eps": "norm_eps"},
 )  # fmt: skip
+_LFM2_ENCODER = replace(_LFM2, architecture="lfm2-bidir")
 _LFM3 = replace(
     _LFM2, architecture="lfm3", metadata=lfm3, rope=Ropes(proportional=True), rebuild=_check_parts,
     layer={
@@ -383,3 +382,16 @@ ROWS: Mapping[str, Family] = {
     "qwen3_5_moe_text": _QWEN35_MOE,
     "qwen3_next": _QWEN3_NEXT,
 }
+
+
+def _lfm2_variant(config: JsonObject, _: Iterable[str]) -> Family | None:
+    """Return the encoder's row; its class is not transformers' and shares the model_type."""
+    classes = str(config.get("architectures"))
+    if "Bidirectional" not in classes:
+        return None
+    if "Lfm2BidirectionalModel" not in classes:
+        config.refuse("architectures", "of encoders only Lfm2BidirectionalModel is")
+    return _LFM2_ENCODER
+
+
+VARIANTS: Mapping[str, Variant] = {"lfm2": _lfm2_variant}
