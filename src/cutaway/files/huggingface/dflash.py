@@ -37,7 +37,7 @@ _HEAD = re.compile(r"(model\.)?lm_head\.weight")
 """A copy of the model's own head, unless the drafter has a smaller vocabulary."""
 _NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+)\.(weight|bias)")
 _MOST_LAYERS = 1000
-"""As many as names of three digits have."""
+"""A name has up to three digits for its layer."""
 _OF_TRANSFORMERS = "muse_glimmer_assistant"
 """The model_type of the drafter that transformers itself has."""
 _SIZES = {
