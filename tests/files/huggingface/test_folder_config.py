@@ -385,6 +385,19 @@ def test_an_absent_key_is_what_transformers_takes_for_it(tmp_path, name):
     assert read > 4
 
 
+@pytest.mark.parametrize(("family", "name"), [
+    ("lfm2", "Lfm2BidirectionalForMaskedLM"), ("lfm2_moe", "Lfm2MoeBidirectionalModel"),
+    ("lfm2_moe", "Lfm2BidirectionalModel"), ("lfm3", "Lfm3BidirectionalModel"),
+])  # fmt: skip
+def test_encoders_are_not_read_as_if_they_were_causal(tmp_path, family, name):
+    values = READ[family]["full"] | {"architectures": [name]}
+    with pytest.raises(
+        FormatError, match=rf"architectures is \['{name[:30]}.* not supported; of enc"
+    ):
+        reading(tmp_path, values)
+    reading(tmp_path, values | {"architectures": ["Lfm2ForCausalLM"]})
+
+
 @pytest.mark.parametrize("pattern", [[[1]], [{}], [2], ["0"], [True], 5])
 def test_the_publisher_s_pattern_of_mimo_has_numbers(tmp_path, pattern):
     values = remove_key(READ["mimo_v2_flash"]["full"], "layer_types")

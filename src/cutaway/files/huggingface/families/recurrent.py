@@ -389,9 +389,9 @@ def _lfm2_variant(config: JsonObject, _: Iterable[str]) -> Family | None:
     classes = str(config.get("architectures"))
     if "Bidirectional" not in classes:
         return None
-    if "Lfm2BidirectionalModel" not in classes:
-        config.refuse("architectures", "of encoders only Lfm2BidirectionalModel is")
+    if config.get("model_type") != "lfm2" or "Lfm2BidirectionalModel" not in classes:
+        config.refuse("architectures", "of encoders only Lfm2BidirectionalModel of lfm2 is")
     return _LFM2_ENCODER
 
 
-VARIANTS: Mapping[str, Variant] = {"lfm2": _lfm2_variant}
+VARIANTS: Mapping[str, Variant] = dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), _lfm2_variant)
