@@ -275,7 +275,7 @@ def test_logprobs_without_json_are_refused(refused, flag):
     assert "add --json" in refused("generate", "-m", "no such model", "ab", flag, "2")
 
 
-def test_what_the_engine_does_changes_no_text(generate, tiny):
+def test_what_the_engine_does_changes_no_text(generate, tiny, free_drafts):
     prompt = "ab" * 50
     args = ["--temperature", "0", "--max-tokens", "60", "--ignore-eos", "--json"]
     plain = json.loads(generate(*args, prompt=prompt)[1])

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -303,6 +304,36 @@ def test_a_drafter_that_always_drafts_is_compared_with_steps_of_now(first):
     assert 0 < probes <= len(wanted) / 100
     draft_costs = step_costs.draft_costs(1, 1)
     assert (draft_costs[4], draft_costs[16]) == (pytest.approx(0.2), pytest.approx(0.8))
+
+
+class Head(NamedTuple):
+    """A drafter whose passes are said to cost next to nothing."""
+
+    name: str = "head"
+    cost: float = 0.01
+
+    def passes(self, count):
+        return count
+
+
+def test_what_a_pass_takes_counts_where_a_head_follows_every_step():
+    step_costs, head = StepCosts(), Head()
+    for _ in range(600):
+        step_costs.learn_step(1, 0.010, head.name)
+        step_costs.learn_step(2, 0.011, head.name)
+        step_costs.learn_passes(head, 1, 0.009)
+    assert step_costs.draft_costs(1, 1, head)[:2] == (0, pytest.approx(0.1 + 0.9))
+
+
+def test_steps_that_nobody_followed_are_measured_only_if_they_were_lately():
+    step_costs, head = StepCosts(), Head()
+    for _ in range(3):
+        assert not step_costs.is_measured(1)
+        step_costs.learn_step(1, 0.010)
+    assert step_costs.is_measured(1)
+    for _ in range(600):
+        step_costs.learn_step(1, 0.0115, head.name)
+    assert not step_costs.is_measured(1)
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=900))

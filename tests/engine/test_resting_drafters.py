@@ -115,12 +115,14 @@ def test_a_head_wakes_where_its_drafts_come_true():
     assert len(engine.backend.runs) == TEXT - after.accepted
 
 
-def test_a_step_that_is_measured_without_drafts_interrupts_no_head(monkeypatch):
+def test_steps_that_nobody_follows_are_measured_where_drafts_pay_too(monkeypatch):
+    """Each costs a head two steps: it is not read, and the next one is followed before a draft."""
     asked = []
     monkeypatch.setattr(StepCosts, "probes", lambda *_: not asked.append(1) and not len(asked) % 10)
-    drafts, _ = write(MockHead(right_from=0), LENGTH)
-    assert drafts.rested == 0
-    assert 0 < len(asked) // 10 == drafts.lengths[0]
+    drafts, engine = write(MockHead(right_from=0), LENGTH)
+    probes = len(asked) // 10
+    assert 0 < probes < drafts.lengths[0] <= 2 * probes + 1
+    assert engine.speculator.costs.is_measured(1) == (probes >= 3)
 
 
 def test_what_choosing_takes_is_part_of_a_step_and_what_passes_take_is_not(monkeypatch):

@@ -375,9 +375,6 @@ class Speculator:
         """Return how many tokens to draft now; 0 where the drafter rests, or only wakes."""
         assert self.draft
         state, waking, left = self._state(sequence), 0.0, 0
-        if not room:  # a step that is measured without drafts: a head that follows goes on
-            state.costs = (0.0,) if state.rests else costs
-            return 0
         if self._head and state.rests:
             waking = costs[0]  # it follows this step, and drafts in the next one
         elif missed := self.draft.count_missed(sequence):
@@ -386,7 +383,7 @@ class Speculator:
         count = state.length.propose(0, room, costs, waking, left)
         wakes = bool(self._head) and state.rests
         is_cheap = costs[0] <= FREE and self.costs.is_measured(rows)
-        state.rests = not count and not (self._head and is_cheap)
+        state.rests = not count and not (self._head and room and is_cheap)
         state.costs = (0.0,) if state.rests else [c + waking * (not wakes) for c in costs]
         return 0 if wakes else count
 

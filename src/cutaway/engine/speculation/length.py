@@ -63,11 +63,6 @@ class _Times:
         """The age at the last of them."""
         return self._times[-1][0]
 
-    @property
-    def is_enough(self) -> bool:
-        """Whether there were ever as many as a median takes."""
-        return len(self._times) >= _ENOUGH
-
     def add(self, age: int, seconds: float) -> None:
         """Note a time."""
         self._times.append((age, seconds))
@@ -111,9 +106,9 @@ class StepCosts:
         self._reading_times.setdefault(drafter.name, _Times()).add(self._age, reading / tokens)
 
     def is_measured(self, rows: int) -> bool:
-        """Return whether steps of these rows that nobody followed were measured often enough."""
+        """Return whether enough steps of these rows that nobody followed were measured lately."""
         times = self._step_times[""].get(rows)
-        return times is not None and times.is_enough
+        return times is not None and times.median(self._age) is not None
 
     def probes(self, rows: int) -> bool:
         """Return whether this step should have no drafts, so that its rows alone are measured."""
@@ -182,7 +177,7 @@ class StepCosts:
     def _seconds_of_pass(self, drafter: Drafter) -> float:
         times = self._pass_times.get(drafter.name)
         median = times.median(self._age) if times else None
-        if median is not None and self._medians():
+        if median is not None and (self._medians() or self._medians(drafter.name)):
             return median
         return drafter.cost * self._seconds_alone(1, drafter)
 
