@@ -114,7 +114,7 @@ def test_the_config_of_the_first_modern_berts(random_model, tmp_path):
     )  # fmt: skip
     assert np.abs(LLM(tmp_path, backend="reference").logits(IDS) - theirs(IDS)).max() < 1e-3
     edit(config, layer_types=["full_attention"] * 3)
-    with pytest.raises(FormatError, match=r"layer_types is .* one for each layer"):
+    with pytest.raises(FormatError, match=r"layer_types is .* one for each of 4 layers"):
         LLM(tmp_path)
 
 

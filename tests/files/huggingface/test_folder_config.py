@@ -398,6 +398,18 @@ def test_encoders_are_not_read_as_if_they_were_causal(tmp_path, family, name):
     reading(tmp_path, values | {"architectures": ["Lfm2ForCausalLM"]})
 
 
+@pytest.mark.parametrize("kinds", [[[1]], [{}], [1], ["x"], 5, True])
+@pytest.mark.parametrize("name", [
+    "afmoe", "gemma4", "inkling2", "kimi_linear", "lfm2", "lfm2_moe", "lfm3",
+    "modernbert", "olmo_hybrid", "qwen3_5", "qwen3_next",
+])  # fmt: skip
+def test_each_layer_has_a_known_kind(tmp_path, name, kinds):
+    full, layers = READ[name]["full"], READ[name]["full"]["num_hidden_layers"]
+    wrong = kinds * layers if isinstance(kinds, list) else kinds
+    with pytest.raises(FormatError, match=rf"layer_types is .*, one for each of {layers} layers"):
+        reading(tmp_path, full | {"layer_types": wrong})
+
+
 @pytest.mark.parametrize("pattern", [[[1]], [{}], [2], ["0"], [True], 5])
 def test_the_publisher_s_pattern_of_mimo_has_numbers(tmp_path, pattern):
     values = remove_key(READ["mimo_v2_flash"]["full"], "layer_types")

@@ -20,7 +20,7 @@ from cutaway.files.huggingface.families.family import (
     Family,
     mlp,
 )
-from cutaway.files.huggingface.families.keys import FULL, LINEAR
+from cutaway.files.huggingface.families.keys import FULL, LINEAR, check_kinds
 from cutaway.files.huggingface.families.mixtures import (
     CHOOSING,
     ROUTER,
@@ -131,9 +131,8 @@ def _kimi_kinds(config: JsonObject) -> list[str]:
         kinds = [FULL if i + 1 in attend else LINEAR for i in range(layers)]
     if kinds is None:
         kinds = [FULL if i and i % 4 == 0 else LINEAR for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {FULL, LINEAR}:
-        config.fail("layer_types", f"one of {FULL} and {LINEAR} for each of {layers} layers")
-    return kinds
+    check_kinds(config, kinds, FULL, LINEAR)
+    return [*kinds]
 
 
 def _latent(config: JsonObject) -> dict[str, Any]:

@@ -144,8 +144,7 @@ def _kinds(config: JsonObject, layers: int) -> list[str]:
     kinds = config.get("layer_types") or [
         FULL if (i + 1) % 6 == 0 or i == layers - 1 else SLIDING for i in range(layers)
     ]
-    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
-        config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
+    keys.check_kinds(config, kinds, FULL, SLIDING)
     return [*kinds[:-1], FULL]  # transformers makes the last layer full, whatever the config says
 
 

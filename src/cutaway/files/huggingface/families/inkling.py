@@ -59,8 +59,7 @@ def _loop(config: JsonObject) -> JsonObject:
 def _windows(config: JsonObject) -> dict[str, Any]:
     layers = config.size("num_hidden_layers")
     kinds = config.get("layer_types") or [_SLIDING if (i + 1) % 6 else _FULL for i in range(layers)]
-    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {_SLIDING, _FULL}:
-        config.refuse("layer_types", f"only {_SLIDING} and {_FULL}, one for each layer, are")
+    keys.check_kinds(config, kinds, _FULL, _SLIDING)
     return {
         keys.WINDOW: config.size("sliding_window_size"),
         f"{keys.WINDOW}_pattern": np.array([kind == _SLIDING for kind in kinds]),

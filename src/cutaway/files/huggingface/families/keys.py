@@ -109,7 +109,7 @@ def flagged_windows(
     """
     layers = config.size("num_hidden_layers")
     kinds = config.get("layer_types") or [usual(layer) for layer in range(layers)]
-    _check_kinds(config, kinds, layers)
+    check_kinds(config, kinds, FULL, SLIDING)
     flags = np.array([kind == SLIDING for kind in kinds])
     return window(config) | {"attention.sliding_window_pattern": flags}
 
@@ -121,13 +121,20 @@ def pattern(config: JsonObject) -> Any:
     kinds = config.get("layer_types")
     if kinds is None or kinds == usual:
         return interval
-    _check_kinds(config, kinds, layers)
+    check_kinds(config, kinds, FULL, SLIDING)
     return np.array([kind == SLIDING for kind in kinds])
 
 
-def _check_kinds(config: JsonObject, kinds: Any, layers: int) -> None:
-    if not isinstance(kinds, list) or len(kinds) != layers or {*kinds} - {SLIDING, FULL}:
-        config.refuse("layer_types", f"only {SLIDING} and {FULL}, one for each layer, are")
+def check_kinds(config: JsonObject, kinds: Any, *allowed: str) -> None:
+    """Refuse ``layer_types`` that are no list of one of the allowed texts for each layer."""
+    layers = config.size("num_hidden_layers")
+    if (
+        not isinstance(kinds, list)
+        or len(kinds) != layers
+        or not all(isinstance(kind, str) and kind in allowed for kind in kinds)
+    ):
+        names = f"{', '.join(allowed[:-1])} and {allowed[-1]}"
+        config.refuse("layer_types", f"only {names}, one for each of {layers} layers, are")
 
 
 def window(config: JsonObject) -> dict[str, Any]:

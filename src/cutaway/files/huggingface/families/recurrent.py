@@ -66,10 +66,8 @@ def _short_convs(config: JsonObject, kinds: Any, *attend: str) -> dict[str, Any]
 
     kinds: of layers; attend: the kinds of those that attend
     """
-    layers, kv_heads = config.size("num_hidden_layers"), config.size("num_key_value_heads")
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= {*attend, _CONV}:
-        names = " and ".join(f'"{kind}"' for kind in (*attend, _CONV))
-        config.fail("layer_types", f"one of {names} for each of {layers} layers")
+    keys.check_kinds(config, kinds, *attend, _CONV)
+    kv_heads = config.size("num_key_value_heads")
     counts = np.array([0 if kind == _CONV else kv_heads for kind in kinds], np.int32)
     return {
         "attention.head_count_kv": counts, "shortconv.l_cache": config.size("conv_L_cache"),
@@ -186,11 +184,7 @@ def _delta_nets(config: JsonObject) -> dict[str, Any]:
     if kinds is None:
         interval = config.size("full_attention_interval")
         kinds = [LINEAR if (i + 1) % interval else FULL for i in range(layers)]
-    allowed = {LINEAR, FULL}
-    if not isinstance(kinds, list) or len(kinds) != layers or not {*kinds} <= allowed:
-        config.fail(
-            "layer_types", f"one of {', '.join(sorted(allowed))} for each of {layers} layers"
-        )
+    keys.check_kinds(config, kinds, LINEAR, FULL)
     config.must_be("attention_bias", False)
     heads = config.size("linear_num_value_heads")
     return {
