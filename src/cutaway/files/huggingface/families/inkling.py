@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutaway.errors import FormatError
 from cutaway.files.huggingface.families import keys, mixtures
 from cutaway.files.huggingface.families.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rewrites import FirstRows, Rewrite, Taps, transpose
 from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
+from cutaway.files.weights import FORMATS, dequantize
 
 _FULL, _SLIDING = "hybrid", "hybrid_sliding"  # of layers with convolutions
 
@@ -85,6 +87,11 @@ def _rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
     kv_heads, taps = config.size("num_key_value_heads", 1 << 16), config.size("conv_kernel_size")
 
     def oldest_first(x: NDArray[Any]) -> NDArray[Any]:
+        if len(x) != kv_heads * taps:
+            raise FormatError(
+                f"weights of convolutions have {len(x)} rows, and the config has "
+                f"{kv_heads} key-value heads of {taps} taps"
+            )
         return x.reshape(kv_heads, taps, -1)[:, ::-1].reshape(x.shape)
 
     return {
@@ -98,14 +105,26 @@ def _rewrites(config: JsonObject) -> Mapping[str, Rewrite]:
 def _split_messages(sources: Sources, config: JsonObject, shards: Shards) -> dict[str, Any]:
     """Give each looped layer its queries of messages: for queries, keys, values and experts."""
     pairs = [sources.pop(f"{name}.weight", None) for name in ("loop_queries", "loop_kv_queries")]
-    numbers = [pair.make(shards)[:].view(np.float32) for pair in pairs if pair is not None]
+    numbers = [_read_queries(pair, config, shards) for pair in pairs if pair is not None]
     if len(numbers) == len(pairs):
-        outer, inner = (x.reshape(-1, 2, config.size("hidden_size")) for x in numbers)
+        outer, inner = numbers
         by_layer = np.concatenate([outer[:, :1], inner, outer[:, 1:]], axis=1)
         for layer, queries in enumerate(by_layer, _loop(config).size("core_start")):
             name = f"blk.{layer}.loop_mix.weight"
             sources[name] = TensorSource(name, "F32", queries.shape, (), values=queries)
     return {}
+
+
+def _read_queries(source: TensorSource, config: JsonObject, shards: Shards) -> NDArray[np.float32]:
+    """Return the two queries of each looped layer: (layers, 2, hidden)."""
+    loop, hidden = _loop(config), config.size("hidden_size")
+    layers = loop.size("core_end") - loop.size("core_start")
+    if source.shape != (2 * layers, hidden):
+        raise FormatError(
+            f"the tensor {source.sources[0]} has the shape {source.shape}; it must be "
+            f"{2 * layers, hidden}: two rows for each of the {layers} looped layers"
+        )
+    return dequantize(FORMATS[source.format], source.make(shards)[:]).reshape(layers, 2, hidden)
 
 
 _CONTROLLERS = {"attn": "q", "k": "k", "v": "v", "mlp": "ffn"}
