@@ -332,6 +332,16 @@ def test_a_small_file_does_not_run_some_layers_any_number_of_times(passes):
         sizes("inkling2", **loop | {"loop__passes": passes})
 
 
+def test_a_small_file_does_not_mix_any_number_of_sums():
+    """With what mixes them, the graph would have millions of ops."""
+    loop = INKLING | {"attention__head_count_kv": 4}
+    assert sizes("inkling2", 89, **loop).layers == 89  # 90 · 90 = 8,100
+    keys = r"block_count, attention\.residual_block_size and loop\.passes make"
+    sentence = f"{keys} 1024 layers read up to 1024 sums each; up to 8192 sums in all are supported"
+    with pytest.raises(FormatError, match=rf"^inkling2\.{sentence}$"):
+        sizes("inkling2", 1023, **loop)
+
+
 def test_neox_is_parallel_unless_it_says_otherwise():
     assert sizes("gptneox").is_parallel
     assert not sizes("gptneox", use_parallel_residual=False).is_parallel

@@ -18,6 +18,7 @@ from cutaway.compute.model.positions import GrowingRope, LooksBack, check_dim
 from cutaway.errors import FormatError
 
 _EPS = 1e-6  # of the norms of what is mixed
+_MOST_SUMS = 8192  # that all layers read together; each takes some 14 ops
 
 
 class Clips(NamedTuple):
@@ -58,17 +59,27 @@ def _read_inkling(read: MetadataReader, c: ModelConfig) -> Inkling:
             f"{read.prefix}.loop: {passes} passes over layers {first} to {last - 1} are not "
             f"supported, only 2 or more over whole blocks of {block} after the first"
         )
-    if (depth := c.layers + (passes - 1) * (last - first)) > MOST_DEPTH:
-        raise FormatError(
-            f"{read.prefix}.loop.passes makes the model {depth} layers deep; up to {MOST_DEPTH} "
-            "are supported"
-        )
+    _check_size(read.prefix, c.layers + (passes - 1) * (last - first), -(-c.layers // block) + 1)
     clips = (read.number(f"attention.{name}_clip") for name in ("head", "relative"))
     return c.as_kind(
         Inkling, loop=LoopedLayers(first, last, passes), block=block, clips=Clips(*clips),
         growth=read.or_zero("attention.query_growth"),
         period=read.size("attention.query_growth_floor"),
     )  # fmt: skip
+
+
+def _check_size(prefix: str, depth: int, sums: int) -> None:
+    """Refuse a model for which a small file would make too large a graph."""
+    if depth > MOST_DEPTH:
+        raise FormatError(
+            f"{prefix}.loop.passes makes the model {depth} layers deep; up to {MOST_DEPTH} "
+            "are supported"
+        )
+    if depth * sums > _MOST_SUMS:
+        raise FormatError(
+            f"{prefix}.block_count, attention.residual_block_size and loop.passes make {depth} "
+            f"layers read up to {sums} sums each; up to {_MOST_SUMS} sums in all are supported"
+        )
 
 
 class _Streams(NamedTuple):
