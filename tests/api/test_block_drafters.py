@@ -367,7 +367,7 @@ IDS = np.arange(0, VOCAB, 4)
 
 
 @pytest.mark.parametrize(
-    ("ids", "number", "rows", "said"),
+    ("ids", "number", "rows", "sentence"),
     [
         (None, 1, 5, f"5 rows, and the model's vocabulary has {VOCAB} tokens: take a drafter th"),
         (None, 2, 1, f"1 rows, and the drafter's head has {VOCAB} tokens"),
@@ -376,12 +376,12 @@ IDS = np.arange(0, VOCAB, 4)
         (IDS, 1, len(IDS), f"{len(IDS)} rows, and the model's vocabulary has {VOCAB} tokens"),
     ],
 )
-def test_markov_heads_that_do_not_fit(path, tmp_path, ids, number, rows, said):
+def test_markov_heads_that_do_not_fit(path, tmp_path, ids, number, rows, sentence):
     whole = drafter_tensors(2, markov=True)
     name = f"markov_head.markov_w{number}.weight"
     tensors = whole if ids is None else with_vocabulary(whole, ids)
     at = write_drafter(tmp_path / "d", tensors | {name: whole[name][:rows]}, "dspark")
-    with pytest.raises(InputError, match=f"dflash.markov_w{number}.weight has {said}"):
+    with pytest.raises(InputError, match=f"dflash.markov_w{number}.weight has {sentence}"):
         LLM(path).load_draft(f"dspark:{at}")
 
 

@@ -181,9 +181,9 @@ def test_a_norm_that_only_shortens(shape):
     ours = run(x, lambda g, x: g.clip_norm(x, name, 1.2, group=3), held)
     factors = np.broadcast_to(weight if shape else 1.0, (2, 3)).astype(float)
     for row, y in zip(x.reshape(ROWS, 2, 3), ours.reshape(ROWS, 2, 3), strict=True):
-        for v, w, found in zip(row, factors, y, strict=True):
+        for v, w, group in zip(row, factors, y, strict=True):
             length = sqrt(sum((v * w) ** 2))
-            np.testing.assert_allclose(found, v * w * min(1, 1.2 / (length + 1e-6)), **NEAR)
+            np.testing.assert_allclose(group, v * w * min(1, 1.2 / (length + 1e-6)), **NEAR)
 
 
 @pytest.mark.parametrize("is_centred", [False, True])

@@ -97,37 +97,39 @@ def inkling(g: Graph, c: Inkling) -> Tensor:
     """Build Inkling 2 with loops (Thinking Machines 2026). Returns the logits, (L, vocab)."""
     first, last, passes = c.loop
     x = g.rms_norm(embedding(g, c), "token_embd_norm", c.norm_eps)  # (M, hidden)
-    at = _run_layers(g, c, _Streams((), x), 0, first)
-    before, at = at, _run_layers(g, c, at, first, last)
+    streams = _run_layers(g, c, _Streams((), x), 0, first)
+    before, streams = streams, _run_layers(g, c, streams, first, last)
     for again in range(1, passes):
-        earlier = [*at.blocks[len(before.blocks) + 1 :], g.rms_norm(at.x, "", _EPS)]
-        at = _run_layers(
+        earlier = [*streams.blocks[len(before.blocks) + 1 :], g.rms_norm(streams.x, "", _EPS)]
+        streams = _run_layers(
             g, c, before, first, last, depth=first + again * (last - first), earlier=earlier
         )
-    at = _run_layers(g, c, at, last, c.layers, depth=last + (passes - 1) * (last - first))
-    [x] = _mix(g, [*at.blocks, g.rms_norm(at.x, "", _EPS)], "output_mix", 1)
+    streams = _run_layers(g, c, streams, last, c.layers, depth=last + (passes - 1) * (last - first))
+    [x] = _mix(g, [*streams.blocks, g.rms_norm(streams.x, "", _EPS)], "output_mix", 1)
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
 def _run_layers(
-    g: Graph, c: Inkling, at: _Streams, first: int, last: int,
+    g: Graph, c: Inkling, streams: _Streams, first: int, last: int,
     *, depth: int | None = None, earlier: Sequence[Tensor] = (),
 ) -> _Streams:  # fmt: skip
     """Run layers first … last - 1; earlier: what they made in the pass before, for messages."""
     for layer, p in enumerate(g.layers(last - first, first, depth=depth), first):
         messages = _mix(g, earlier, f"{p}loop_mix", 4) if earlier else []
-        at = _layer(g, c, at, layer, messages)
-    return at
+        streams = _layer(g, c, streams, layer, messages)
+    return streams
 
 
-def _layer(g: Graph, c: Inkling, at: _Streams, layer: int, messages: Sequence[Tensor]) -> _Streams:
+def _layer(
+    g: Graph, c: Inkling, streams: _Streams, layer: int, messages: Sequence[Tensor]
+) -> _Streams:
     """Add a layer; messages: for queries, keys, values and experts, if the layer runs again.
 
     In a layer that sees the whole text these three read something of their own each.
     """
-    p, sources = f"blk.{layer}.", [*at.blocks, g.rms_norm(at.x, "", _EPS)]
+    p, sources = f"blk.{layer}.", [*streams.blocks, g.rms_norm(streams.x, "", _EPS)]
     kinds = 1 if c.windows[layer] else 3
-    reads = _mix(g, sources, f"{p}attn_mix", kinds) if layer else [at.x] * kinds
+    reads = _mix(g, sources, f"{p}attn_mix", kinds) if layer else [streams.x] * kinds
     reads = reads * (3 // kinds)
     if messages:
         reads = [
@@ -136,11 +138,11 @@ def _layer(g: Graph, c: Inkling, at: _Streams, layer: int, messages: Sequence[Te
         ]
     a = _attention(g, c, _norm_inputs(g, c, reads, layer), layer)
     y = _add_scaled_conv(g, a, f"{p}attn_conv", layer)
-    blocks = at.blocks
+    blocks = streams.blocks
     if layer % c.block == 0:
         blocks = tuple(sources)
     else:
-        y = g.add(at.x, y)
+        y = g.add(streams.x, y)
     [h] = _mix(g, [*blocks, g.rms_norm(y, "", _EPS)], f"{p}ffn_mix", 1)
     if messages:
         h = _receive(g, c, h, messages[3], f"{p}loop_ffn")

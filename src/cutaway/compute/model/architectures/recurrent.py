@@ -56,7 +56,7 @@ def _state_heads(read: MetadataReader) -> StateHeads:
     return StateHeads(k_heads, heads, read.size("ssm.state_size"), inner // heads)
 
 
-Convolution = Callable[..., Tensor]
+ConvMethod = Callable[..., Tensor]
 """``Graph.conv`` or ``Graph.centred_conv``."""
 
 
@@ -73,7 +73,7 @@ def lfm2(g: Graph, c: ModelConfig) -> Tensor:
     return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
 
 
-def _lfm2_layers(g: Graph, c: ModelConfig, convolves: Sequence[bool], conv: Convolution) -> Tensor:
+def _lfm2_layers(g: Graph, c: ModelConfig, convolves: Sequence[bool], conv: ConvMethod) -> Tensor:
     """Add all layers; convolves: by layer, whether it has a short convolution; conv: which kind."""
     has_post_norms = g.has("blk.0.post_attention_norm.weight")
     has_gate = any(g.has(f"blk.{i}.attn_gate.weight") for i in range(c.layers))
@@ -97,7 +97,7 @@ def _lfm2_layers(g: Graph, c: ModelConfig, convolves: Sequence[bool], conv: Conv
     return x
 
 
-def _short_conv(g: Graph, h: Tensor, layer: int, conv: Convolution) -> Tensor:
+def _short_conv(g: Graph, h: Tensor, layer: int, conv: ConvMethod) -> Tensor:
     """Add out(C · conv(B · x)); one matrix computes B, C and x: (M, hidden) -> (M, hidden)."""
     p, n = f"blk.{layer}.shortconv.", h.width
     b, c, x = (g.linear(h, f"{p}in_proj", (i * n, (i + 1) * n)) for i in range(3))
