@@ -8,6 +8,7 @@ import pytest
 from cutaway import LLM, CutawayError
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.errors import InputError
+from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.inside_tables import describe_layer
 from cutaway.features.inside.logit_attribution import logit_attribution
 from cutaway.features.inside.look import inside
@@ -111,6 +112,19 @@ def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
 def test_a_model_that_norms_its_embedding_is_refused(folders, name):
     with pytest.raises(InputError, match=r"cannot be looked into: it adds (rms_|token_|pick|mul)"):
         looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
+
+
+@pytest.mark.parametrize("name", INKLING)
+def test_a_model_without_one_stream_is_neither_shown_nor_changed(folders, name, tmp_path):
+    llm, file = LLM(folders(name)[0]), tmp_path / "run.jsonl"
+    llm.generate(IDS, max_tokens=2, trace=file, ignore_eos=True)
+    for refused in (
+        lambda: inside(llm, Trace.read(file), 1),
+        lambda: ablate(llm, Trace.read(file), 1),
+        lambda: llm.generate(IDS, max_tokens=2, interventions=["L2 x 0"]),
+    ):
+        with pytest.raises(InputError, match="this architecture cannot be looked into: it adds"):
+            refused()
 
 
 @pytest.mark.parametrize("name", OTHERWISE)
