@@ -114,7 +114,7 @@ async def test_who_hangs_up_frees_all_with_the_next_step(held, path, stream, n, 
     assert held.free()
 
 
-async def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path):
+async def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path, free_drafts):
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm, speculate=f"draft:{tiny_path}") as served:
         lockstep = Lockstep(served.service.llm.engine)
