@@ -147,6 +147,7 @@ def free_drafts() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(StepCosts, "draft_costs", lambda *_: (0.0,) * (MAX_DRAFT + 1))
+        patch.setattr(StepCosts, "reading_cost", lambda *_: 0.0)
         yield
 
 

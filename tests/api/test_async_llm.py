@@ -9,6 +9,7 @@ from time import perf_counter
 import pytest
 
 from cutaway import LLM, AsyncLLM, CutawayError, InputError
+from cutaway.engine import Speculation
 from cutaway.errors import QueueFullError
 from cutaway.trace import Trace, TraceBuffer
 from cutaway.trace.write import line
@@ -339,7 +340,7 @@ async def test_texts_that_are_left_say_what_was_read_of_them(tiny_path, alone, t
     assert "".join(step.text for step in trace.steps) + trace.end.text == done.text
 
 
-async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path):
+async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path, free_drafts):
     async with open_llm(tiny_path, speculate=f"draft:{tiny_path}") as llm:
         lockstep = Lockstep(llm.engine)
         texts = await llm.submit(["ab"], llm.parse({**LONG, "trace": tmp_path / "left.jsonl"}))
@@ -352,7 +353,7 @@ async def test_a_text_that_is_left_counts_its_draft_tokens(tiny_path, tmp_path):
         done = text.completion()
     accepted = sum(step.source == "draft" for step in done.steps)
     assert 0 < accepted == done.speculation.accepted <= done.speculation.proposed
-    assert Trace.read(tmp_path / "left.jsonl").end.speculation == done.speculation._asdict()
+    assert Speculation(**Trace.read(tmp_path / "left.jsonl").end.speculation) == done.speculation
 
 
 async def test_waited_tells_the_queue_from_the_rest(tiny_path):

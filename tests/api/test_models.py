@@ -258,7 +258,7 @@ def llm(tiny_path):
     return LLM(tiny_path)
 
 
-def test_a_dropped_text_does_not_stand_in_the_way(llm, tiny_path):
+def test_a_dropped_text_does_not_stand_in_the_way(llm, tiny_path, free_drafts):
     plain = llm.generate("ab", **DRAFT_OPTIONS)
     stream = llm.stream("b", **DRAFT_OPTIONS)
     next(stream)
@@ -291,7 +291,7 @@ def test_two_first_requests_for_one_draft_model_load_it_once(llm, tiny_path, mon
     assert len(loads) == 1 and len(found) == 2
 
 
-def test_another_draft_model_waits_for_the_texts_that_run(llm, tiny_path):
+def test_another_draft_model_waits_for_the_texts_that_run(llm, tiny_path, free_drafts):
     stream = llm.stream("b", **DRAFT_OPTIONS)
     next(stream)
     with pytest.raises(InputError, match="while texts run"):
@@ -302,7 +302,7 @@ def test_another_draft_model_waits_for_the_texts_that_run(llm, tiny_path):
     )
 
 
-def test_other_tokens_are_refused_and_change_nothing(llm, tiny_path, tmp_path):
+def test_other_tokens_are_refused_and_change_nothing(llm, tiny_path, tmp_path, free_drafts):
     tokens = ["<unk>", "<s>", "</s>", *WORDS[:-1], "c"]
     other = write_tiny_llama(tmp_path / "other.gguf", metadata={"tokenizer.ggml.tokens": tokens})
     sentence = "other has other tokens than the model it is to draft for"
@@ -313,7 +313,7 @@ def test_other_tokens_are_refused_and_change_nothing(llm, tiny_path, tmp_path):
     )
 
 
-def test_a_draft_model_of_less_context_guesses_as_far_as_it_reads(llm, tmp_path):
+def test_a_draft_model_of_less_context_guesses_as_far_as_it_reads(llm, tmp_path, free_drafts):
     short = write_tiny_llama(tmp_path / "short.gguf", context=16)
     plain = llm.generate("ab", **DRAFT_OPTIONS)
     guessed = llm.generate("ab", speculate=f"draft:{short}", **DRAFT_OPTIONS)

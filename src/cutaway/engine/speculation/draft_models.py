@@ -173,18 +173,18 @@ class DraftModel:
         self.blocks.reset()
 
     def _begin(self, sequence: Sequence, count: int) -> tuple[GrowingDraft, _Copy]:
-        """Begin a draft of ``count`` tokens; of no tokens where there is no room for them."""
+        """Begin a draft of ``count`` tokens, or of fewer where there is no room for them."""
         copy = self._copies.setdefault(sequence.id, _Copy())
         copy.follow(sequence)
         outside = self.blocks.num_out_of_window(copy.num_computed_tokens)
         self.blocks.free_windows(copy.blocks[copy.num_out_of_window : outside])
         copy.num_out_of_window = max(copy.num_out_of_window, outside)
-        longest = len(sequence) + count
+        longest = min(len(sequence) + count, self.context)
         lacking = -(-longest // self.blocks.block) - len(copy.blocks)
-        if longest > self.context or lacking > self.blocks.free:
+        if longest <= len(sequence) or lacking > self.blocks.free:
             return GrowingDraft(sequence, 0, copy.drafts), copy
         copy.blocks += self.blocks.allocate(max(lacking, 0))
-        return GrowingDraft(sequence, count, copy.drafts), copy
+        return GrowingDraft(sequence, longest - len(sequence), copy.drafts), copy
 
     def _step(self, writing: list[tuple[GrowingDraft, _Copy]]) -> None:
         """Compute pending tokens; draw the next token of each draft that has none left."""
