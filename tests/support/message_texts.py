@@ -1,7 +1,8 @@
 """Answers of several messages over a vocabulary of bytes and marks: allowed, drawn, and read."""
 
+import json
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from cutaway.text import Tokenizer
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import GrammarCompiler
+from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.message_form import MessageForm
 from cutaway.text.thinking import Thought
-from cutaway.text.tools import Tool
+from cutaway.text.tools import Tool, ToolChoice
 from support.chat_templates import FOLDER
 from support.random_llama import WORDS, write_tiny_llama
 from support.text_vocabularies import CONTROL, byte_level
@@ -80,6 +82,19 @@ def read_answer(
     deltas = [delta for piece in pieces for delta in parser.push(piece)] + parser.finish()
     thoughts = "".join(d.text for d in deltas if isinstance(d, Thought))
     return thoughts, *put_together([d for d in deltas if not isinstance(d, Thought)])
+
+
+def list_grammars(
+    form: MessageForm, tools: Sequence[Tool], schema: Mapping[str, Any]
+) -> list[Grammar]:
+    """Return the grammars of a schema, of calls that are allowed and required, and of both."""
+    auto, required = ToolChoice("auto"), ToolChoice("required")
+    return [
+        Grammar("json_schema", json.dumps(schema), thought=form.grammar),
+        Grammar("grammar", form.with_tools(tools, auto)),
+        Grammar("grammar", form.with_tools(tools, required)),
+        Grammar("grammar", form.with_tools(tools, auto, nested_json(schema))),
+    ]
 
 
 BYTES = WORDS[:254]  # those that a text may have

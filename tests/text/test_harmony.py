@@ -16,7 +16,7 @@ from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.harmony import MARKS, Harmony
 from cutaway.text.tools import Tool, ToolChoice
 from support.chat_templates import byte_tokenizer, template
-from support.message_texts import MarkedBytes, read_answer
+from support.message_texts import MarkedBytes, list_grammars, read_answer
 
 BYTES = MarkedBytes(MARKS)
 TOKENIZER = BYTES.tokenizer
@@ -146,12 +146,7 @@ def test_cut_anywhere_it_is_the_same(before, last, cuts):
     assert read(form(), [data[a:b] for a, b in pairwise(places)]) == parsed("".join(before) + last)
 
 
-GRAMMARS = [
-    Grammar("json_schema", json.dumps(SCHEMA), thought=form().grammar),
-    Grammar("grammar", form().with_tools(TOOLS, AUTO)),
-    Grammar("grammar", form().with_tools(TOOLS, REQUIRED)),
-    Grammar("grammar", form().with_tools(TOOLS, AUTO, nested_json(SCHEMA))),
-]
+GRAMMARS = list_grammars(form(), TOOLS, SCHEMA)
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,7 +22,7 @@ from cutaway.text.muse import Muse
 from cutaway.text.thinking import ThinkingSwitch, ThinkingWish
 from cutaway.text.tools import Tool, ToolChoice
 from support.chat_templates import FOLDER, byte_tokenizer
-from support.message_texts import MarkedBytes, read_answer
+from support.message_texts import MarkedBytes, list_grammars, read_answer
 from support.text_vocabularies import CONTROL, byte_level
 
 BYTES = MarkedBytes(Muse.marks, eos_token_id=3)  # <|eot|>
@@ -239,12 +239,7 @@ def test_what_the_template_writes_is_read_again(arguments: dict[str, object]) ->
     assert text.startswith(marked) and Muse.calls.write([("f", json.dumps(arguments), "")]) in text
 
 
-GRAMMARS = [
-    Grammar("json_schema", json.dumps(SCHEMA), thought=form().grammar),
-    Grammar("grammar", form().with_tools(TOOLS, AUTO)),
-    Grammar("grammar", form().with_tools(TOOLS, REQUIRED)),
-    Grammar("grammar", form().with_tools(TOOLS, AUTO, nested_json(SCHEMA))),
-]
+GRAMMARS = list_grammars(form(), TOOLS, SCHEMA)
 
 
 @settings(max_examples=60, deadline=None)

@@ -82,7 +82,7 @@ class Speculation(NamedTuple):
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as JSON; the others than numbers of tokens only where they say more."""
+        """Return the fields as JSON; cost and lengths if drafts were asked for, rests if any."""
         figures: dict[str, Any] = {"proposed": self.proposed, "accepted": self.accepted}
         if not self.lengths:
             return figures
