@@ -152,6 +152,23 @@ def free_drafts() -> Iterator[None]:
 
 
 @pytest.fixture
+def failing_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let jobs fail after one step, however many steps have come by then."""
+    from cutaway.errors import CutawayError
+    from cutaway.server.job import TextJob
+
+    arrivals, read = [], TextJob.read
+
+    async def fail(job):
+        if arrivals:
+            raise CutawayError("the text has failed")
+        arrivals.extend(await read(job))
+        return arrivals[:1]
+
+    monkeypatch.setattr(TextJob, "read", fail)
+
+
+@pytest.fixture
 def each_tier(request, monkeypatch) -> Iterator[str]:
     """Yield instruction sets, each while models are loaded for it.
 

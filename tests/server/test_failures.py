@@ -309,21 +309,7 @@ def test_places_in_a_chat_are_told_the_same_way(client, param, messages):
 # -- texts that fail, and clients that leave ----------------------------------------------------
 
 
-@pytest.fixture
-def failing(monkeypatch):
-    """Jobs that fail when they are read for the second time."""
-    reads, read = [], TextJob.read
-
-    async def fail(job):
-        reads.append(job)
-        if len(reads) == 2:
-            raise CutawayError("the text has failed")
-        return await read(job)
-
-    monkeypatch.setattr(TextJob, "read", fail)
-
-
-def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, failing, tiny):
+def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, failing_jobs, tiny):
     events = []
     with pytest.raises(openai.APIError, match="the text has failed") as error:
         for event in strict_client.responses.create(**make_request(), stream=True):
@@ -340,7 +326,7 @@ def test_a_stream_that_fails_says_how_far_it_came_and_raises(strict_client, fail
     tiny.wait_until_free()
 
 
-def test_an_answer_that_fails_is_an_error(strict_client, failing):
+def test_an_answer_that_fails_is_an_error(strict_client, failing_jobs):
     with pytest.raises(openai.InternalServerError, match="the text has failed"):
         strict_client.responses.create(**make_request())
 

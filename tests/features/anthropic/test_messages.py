@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
-from cutaway.errors import CutawayError
 from cutaway.features.anthropic.endpoints import Blocks
 from cutaway.features.anthropic.requests import MessagesConversation
 from cutaway.server.http.settings import ServerSettings
@@ -116,17 +115,8 @@ def test_what_a_model_cannot_be_asked_for_is_noted(ask):
     assert ask.whole(**ASK, thinking={"type": "disabled"})["cutaway"]["notes"] == []
 
 
-def test_a_stream_that_fails_ends_with_the_error(ask, monkeypatch):
-    reads, read = [], TextJob.read
-
-    async def fail(job):
-        reads.append(job)
-        if len(reads) == 3:
-            raise CutawayError("the text has failed")
-        return await read(job)
-
-    monkeypatch.setattr(TextJob, "read", fail)
-    *before, last = ask.stream_events(**{**ASK, "max_tokens": 400})  # many reads
+def test_a_stream_that_fails_ends_with_the_error(ask, failing_jobs):
+    *before, last = ask.stream_events(**ASK)
     assert before[0]["type"] == "message_start" and before[-1]["type"] == "content_block_delta"
     error = {"type": "api_error", "message": "the text has failed"}
     assert last == {"type": "error", "error": error}
