@@ -151,6 +151,13 @@ def test_other_layers_of_gemma4_of_another_size_are_refused(tmp_path, names):
         read(tmp_path, **gemma4(per_layer_config={name: {"head_dim": 64} for name in names}))
 
 
+@pytest.mark.parametrize("size", [[64], {"of": 64}, 64.0, True])
+def test_a_size_of_gemma4s_layers_that_is_no_whole_number_is_refused(tmp_path, size):
+    per_layer = {"5": {"head_dim": 64}, "11": {"head_dim": size}}
+    with pytest.raises(FormatError, match=r"11: head_dim is .*; it must be a whole number from 1"):
+        read(tmp_path, **gemma4(per_layer_config=per_layer))
+
+
 # -- rotary positions ------------------------------------------------------------------------------
 
 

@@ -153,15 +153,12 @@ def _full_size(config: JsonObject, key: str) -> int:
     per_layer = config.part("per_layer_config")
     if per_layer:
         kinds = _kinds(config, config.size("num_hidden_layers"))
-        sizes = {
-            name: per_layer.part(name).get(key) or config.get(key) for name in per_layer.values
-        }
-        if _numbers(per_layer) != [i for i, kind in enumerate(kinds) if kind == FULL] or (
-            len({*sizes.values()}) != 1
-        ):
+        layers = [per_layer.part(name) for name in per_layer.values]
+        sizes = {(layer if layer.get(key) else config).size(key) for layer in layers}
+        numbers = [i for i, kind in enumerate(kinds) if kind == FULL]
+        if _numbers(per_layer) != numbers or len(sizes) != 1:
             config.refuse("per_layer_config", "only layers of one kind that are all alike are")
-        first = per_layer.part(next(iter(sizes)))
-        return first.size(key) if first.get(key) else config.size(key)
+        return sizes.pop()
     if key == "head_dim":
         return config.size("global_head_dim")
     shares = config.flag("attention_k_eq_v") and config.get("num_global_key_value_heads")
