@@ -193,9 +193,14 @@ def test_folders_that_do_not_fit(target, tmp_path):
     with pytest.raises(InputError, match="it is another's"):
         LLM(other).load_draft(f"assistant:{folder}")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "gemma4"}))
-    with pytest.raises(InputError, match=r"config.json has no model_type of an assistant"):
-        llm.load_draft(f"assistant:{folder}")
+    for values, message in (
+        ({"model_type": "gemma4"}, "config.json has no model_type of an assistant"),
+        ({"text_config": config["text_config"] | {"num_hidden_layers": 5000}},
+         "num_hidden_layers is 5000; it must be a whole number from 1 to 1000"),
+    ):  # fmt: skip
+        (folder / "config.json").write_text(json.dumps(config | values))
+        with pytest.raises(InputError, match=message):
+            llm.load_draft(f"assistant:{folder}")
     with pytest.raises(InputError, match="is no folder; name that of an assistant"):
         llm.load_draft(f"assistant:{tmp_path / 'none'}")
     with pytest.raises(InputError, match="name the assistant's folder, assistant:PATH"):

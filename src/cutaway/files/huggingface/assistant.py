@@ -9,7 +9,7 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG, complete
-from cutaway.files.huggingface.draft_folder import DraftFolder
+from cutaway.files.huggingface.draft_folder import MOST_LAYERS, DraftFolder
 from cutaway.files.huggingface.families.gemma import ROWS, gemma4
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import rope_metadata
@@ -56,13 +56,14 @@ class AssistantFolder(DraftFolder):
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata, without a prefix, and the tensors of the rope."""
+    layers = config.size("num_hidden_layers", MOST_LAYERS)
     for key in ("hidden_size_per_layer_input", "attention_bias", "enable_moe_block"):
         config.must_be(key, 0, False)
     assert _FAMILY.head_dim is not None
     assert _FAMILY.rope is not None
     width = _FAMILY.head_dim(config)
     metadata = {
-        "block_count": config.size("num_hidden_layers"),
+        "block_count": layers,
         "attention.head_count": config.size("num_attention_heads"),
         "attention.key_length": width,
         "attention.layer_norm_rms_epsilon": config.positive("rms_norm_eps"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
-from cutaway.files.huggingface.draft_folder import DraftFolder
+from cutaway.files.huggingface.draft_folder import MOST_LAYERS, DraftFolder
 from cutaway.files.huggingface.draft_vocabulary import MAPS, read_target_ids
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
@@ -36,8 +36,6 @@ _UNREAD = re.compile(r"(model\.)?(embed_tokens|verifier_.+|confidence_head\..+)\
 _HEAD = re.compile(r"(model\.)?lm_head\.weight")
 """A copy of the model's own head, unless the drafter has a smaller vocabulary."""
 _NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+)\.(weight|bias)")
-_MOST_LAYERS = 1000
-"""A name has up to three digits for its layer."""
 _OF_TRANSFORMERS = "muse_glimmer_assistant"
 """The model_type of the drafter that transformers itself has."""
 _SIZES = {
@@ -141,7 +139,7 @@ def _windows(config: JsonObject) -> dict[str, Any]:
     As the authors define it, a layer with a window is causal, and another one is not, unless the
     config says of all. transformers' windows have one more token, and its layers are not causal.
     """
-    layers = config.size("num_hidden_layers", _MOST_LAYERS)
+    layers = config.size("num_hidden_layers", MOST_LAYERS)
     windows = [kind == "sliding_attention" for kind in _layer_types(config, layers)]
     causal = config.get("causal" if config.get("is_causal") is None else "is_causal")
     if config.flag("sliding_window_non_causal"):

@@ -14,6 +14,9 @@ from cutaway.files.huggingface.config import CONFIG
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
 
+MOST_LAYERS = 1000
+"""A tensor's name has up to three digits for its layer."""
+
 
 class DraftFolder(SourcedFile):
     """config.json and safetensors files, as one file with tensors such as eagle.fc.weight.
