@@ -48,9 +48,7 @@ class AssistantFolder(DraftFolder):
         at = whole or f"{new}{match[3] or ''}"
         return at if match[1] is None else f"blk.{match[1]}.{at}"
 
-    def _read_config(
-        self, config: JsonObject, _shards: Shards
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read_config(self, config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
         return _metadata(complete(config.part("text_config")))
 
 

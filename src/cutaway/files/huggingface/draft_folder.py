@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from cutaway.files.huggingface.config import CONFIG
+from cutaway.files.huggingface.draft_vocabulary import read_target_ids
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, shard_paths
 
@@ -37,7 +38,8 @@ class DraftFolder(SourcedFile):
         assert self._shards is not None
         sources = dict(self._sources(self._shards))
         self._check_tensors(sources)
-        metadata, tensors = self._read_config(config, self._shards)
+        metadata, tensors = self._read_config(config)
+        metadata["target_ids"] = read_target_ids(self._shards)
         for name, values in tensors.items():
             at = self.tensor_prefix + name
             sources[at] = TensorSource(at, "F32", values.shape, (), values=values)
@@ -62,8 +64,6 @@ class DraftFolder(SourcedFile):
         """Return a tensor's name without the prefix, None if nothing reads it; or FormatError."""
         raise NotImplementedError
 
-    def _read_config(
-        self, config: JsonObject, shards: Shards
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _read_config(self, config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the metadata, without the prefix, and the tensors of the rope."""
         raise NotImplementedError

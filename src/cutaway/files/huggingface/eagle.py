@@ -12,7 +12,7 @@ from typing import Any
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
 from cutaway.files.huggingface.draft_folder import DraftFolder
-from cutaway.files.huggingface.draft_vocabulary import MAPS, read_target_ids
+from cutaway.files.huggingface.draft_vocabulary import MAPS
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
 from cutaway.files.huggingface.shards import Shards
@@ -61,11 +61,8 @@ class EagleFolder(DraftFolder):
             )
         return f"{new}.{match[3]}"
 
-    def _read_config(
-        self, config: JsonObject, shards: Shards
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        metadata, tensors = _metadata(config)
-        return metadata | {"target_ids": read_target_ids(shards)}, tensors
+    def _read_config(self, config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
+        return _metadata(config)
 
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
