@@ -25,9 +25,10 @@ from support.random_models import FAMILIES, context, save
 
 INKLING = [name for name in FAMILIES if FAMILIES[name].architecture == "inkling2"]
 SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
-NORMED = ("bloom", "muse_glimmer", "nanochat", "gemma3n", "gemma3n-other", *INKLING)
-"""Those that norm the embedding, or have several streams: none begins with the embedding alone."""
-ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *NORMED)]
+SEVERAL = ("gemma3n", "gemma3n-other", *INKLING)
+"""Those with several streams, or a mean of sums in place of a stream."""
+ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *SEVERAL)]
+NORMED = ["bloom", "muse_glimmer", "nanochat"]
 OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
 """Those between whose heads and matrices there is one matrix more."""
 LOOPED = [name for name in ATTENDING if FAMILIES[name].architecture == "hrm-text"]
@@ -108,10 +109,28 @@ def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
         looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
 
 
-@pytest.mark.parametrize("name", NORMED)
-def test_a_model_that_norms_its_embedding_is_refused(folders, name):
-    with pytest.raises(InputError, match=r"cannot be looked into: it adds (rms_|token_|pick|mul)"):
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_model_with_several_streams_is_refused(folders, name):
+    with pytest.raises(InputError, match=r"cannot be looked into: it adds (pick|mul)"):
         looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
+
+
+@pytest.mark.each_choice
+@pytest.mark.parametrize("way", ["cpu", "rounded"])
+@pytest.mark.parametrize("name", NORMED)
+def test_a_normed_embedding_is_the_first_part(folders, name, way):
+    llm, look = looked_into(folders(name)[0], name, way)
+    found, first = look.logit_attribution(9), look.tensor(Anatomy(llm.graph).stream[0])
+    embedding = llm.backend.weight("token_embd.weight")[look.token_ids[-1]].astype(float)
+    centred = embedding - embedding.mean() if name == "bloom" else embedding
+    normed = centred / np.sqrt(np.mean(centred**2) + 1e-6)
+    if name == "bloom":
+        weight, bias = (llm.backend.weight(f"token_embd_norm.{w}") for w in ("weight", "bias"))
+        normed = normed * weight + bias
+    np.testing.assert_allclose(first, normed, rtol=1e-2, atol=1e-3)
+    along = look._decomposition.find_direction((found.token, 9))[0].along
+    assert found.parts["embedding"] == pytest.approx(float(along @ first), abs=1e-6)
+    assert next(iter(found.parts)) == "embedding"
 
 
 @pytest.mark.parametrize("name", INKLING)
@@ -210,7 +229,7 @@ def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way)
 @pytest.mark.each_choice
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize(
-    "name", ["llama-tied", "gemma2", "gpt_neox", "qwen3_moe", "gpt2", "granite"]
+    "name", ["llama-tied", "gemma2", "gpt_neox", "qwen3_moe", "gpt2", "granite", "bloom"]
 )
 def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
     path, _ = folders(name)

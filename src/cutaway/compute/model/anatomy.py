@@ -25,9 +25,9 @@ from cutaway.errors import InputError
 class StreamPart:
     """One term of the residual stream: ``factor`` times an op's result.
 
-    name   "embedding", "positions", "L3.attn", "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is
-           the MLP of all rows in addition to the experts of "L3.mlp"; "slow.1" is a state of a
-           looped model
+    name   "embedding", as the stream begins with it, normed in some models; "positions", "L3.attn",
+           "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is the MLP of all rows in addition to
+           the experts of "L3.mlp"; "slow.1" is a state of a looped model
     layer  None for terms before the first layer
     path   the ops from ``op`` back to the ``TokenMixer`` (attention, or an op with a state) from
            which the term comes, both included; empty if there is anything between but one matrix,
@@ -163,6 +163,12 @@ class Anatomy:
         is_norm = isinstance(op, NormOp) and _layer_number(op.out.name) is None
         return is_norm and isinstance(self._base(op.inputs[0]), Add)
 
+    def _is_embedding(self, op: Op) -> bool:
+        """Whether an op looks up the tokens' embedding, or norms it."""
+        while isinstance(op, (NormOp, Scale)):
+            op = self.maker[op.inputs[0]]
+        return isinstance(op, EmbedTokens)
+
     @cached_property
     def first_added(self) -> int:
         """The depth of the first layer that adds to the last stream; above 0 in looped models."""
@@ -242,9 +248,10 @@ class Anatomy:
         return op
 
     def _part(self, op: Op, factor: float) -> StreamPart:
-        if isinstance(op, (EmbedTokens, EmbedPositions)):
-            name = "embedding" if isinstance(op, EmbedTokens) else "positions"
-            return StreamPart(name, None, op, factor, ())
+        if self._is_embedding(op):
+            return StreamPart("embedding", None, op, factor, ())
+        if isinstance(op, EmbedPositions):
+            return StreamPart("positions", None, op, factor, ())
         if self._is_state(op) or isinstance(op, EmbedTypes):
             return StreamPart(op.out.name, None, op, factor, ())
         path = self._path(op)
