@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cutaway.engine import DraftHead, DraftModel, RunParams, StopParams, speculation
-from cutaway.engine.speculation.length import FROM_MODEL, MAX_DRAFT, DraftLength, StepCosts
+from cutaway.engine.speculation.length import FROM_MODEL, MAX_DRAFT, STAKE, DraftLength, StepCosts
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end
 from support.mock_backend import VOCAB, MockBackend, noise
 
@@ -160,6 +160,25 @@ def test_a_draft_model_reads_a_prompt_that_its_drafts_can_pay_back(length):
     speculation, _ = write(DraftModel(backend, 1024, PASS), length, prompt)
     assert (speculation.accepted > 0) == (length == 200)
     assert bool(backend.runs) == (length == 200)
+
+
+@pytest.mark.parametrize("right_from", [0, 9999])
+def test_a_draft_model_that_rested_in_company_wakes_where_the_rest_of_the_text_pays(
+    monkeypatch, right_from
+):
+    """What it missed, 150 tokens, costs more steps than a text may stake."""
+    dear, cheap = ([step * count for count in range(MAX_DRAFT + 1)] for step in (2.0, PASS + ROW))
+    monkeypatch.setattr(StepCosts, "draft_costs", lambda _, rows, *__: dear if rows > 1 else cheap)
+    monkeypatch.setattr(StepCosts, "reading_cost", lambda *given: 0.05 * given[-1])
+    engine = make_engine(writes_a, context=1024)
+    engine.speculator.draft = DraftModel(MockBackend(64, guesses_from(right_from)), 1024, PASS)
+    whole, part = (StopParams(max_tokens=n, ignore_eos=True) for n in (TEXT, 150))
+    drafted = add(engine, (5, 6), GREEDY, whole, RunParams(speculate="draft"))
+    add(engine, (7, 8), GREEDY, part)
+    run_to_end(engine)
+    speculation = drafted.speculation
+    assert (speculation.accepted > 80) == (right_from == 0)
+    assert speculation.cost < 0.05 * 160 + STAKE + 0.02 * TEXT + speculation.accepted
 
 
 def test_a_drafter_that_would_not_pay_even_if_right_is_not_asked(monkeypatch):

@@ -379,7 +379,7 @@ class Speculator:
             waking = costs[0]  # it follows this step, and drafts in the next one
         elif missed := self.draft.count_missed(sequence):
             waking = self.costs.reading_cost(rows, drafting, self.draft, missed)
-            left = 0 if state.rests else sequence.longest - len(sequence)
+            left = sequence.longest - len(sequence)
         count = state.length.propose(0, room, costs, waking, left)
         wakes = bool(self._head) and state.rests
         is_cheap = costs[0] <= FREE and self.costs.is_measured(rows)

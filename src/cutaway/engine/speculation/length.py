@@ -236,6 +236,7 @@ class DraftLength:
 
     def __init__(self, priors: Mapping[int, float] = FROM_NGRAM) -> None:
         self._stake = STAKE
+        self._owed = 0.0  # what drafts have lost and not earned back, in steps
         self._sleeps = False  # whether the last choice was to draft nothing
         self._buckets = [
             (start, _Bucket(prior * PRIOR_WEIGHT, PRIOR_WEIGHT))
@@ -251,7 +252,7 @@ class DraftLength:
         match_length: the draft's; 0 for a draft model or head
         room: how many draft tokens exist, or how many the text has room for
         waking: what a drafter that rested costs before its draft
-        left: how many tokens are to pay for waking; 0: the stake has to
+        left: how many tokens may pay for waking, where drafts owe nothing; else the stake has to
         """
         self._sleeps = False
         if room < 1:
@@ -275,6 +276,7 @@ class DraftLength:
         """Note that of ``proposed`` drafts after this match the first ``accepted`` were right."""
         earned = accepted + LOSS * (1 + accepted) - cost
         self._stake = min(self._stake + earned, _MOST_STAKE)
+        self._owed = max(self._owed - earned, 0.0)
         if proposed < 1:
             return
         for j in range(min(accepted + 1, proposed)):
@@ -286,7 +288,7 @@ class DraftLength:
     ) -> int:
         """Return how many of ``limit`` draft tokens pay, or are to probe, within the stake."""
         best, speed = self._best(match_length, limit, costs)
-        is_paid_back = best and (1 - 1 / speed) * left > waking
+        is_paid_back = best and not self._owed and (1 - 1 / speed) * left > waking
         stake = self._stake + (waking if is_paid_back else 0.0)
         bucket = self._bucket(match_length)
         if not best:
