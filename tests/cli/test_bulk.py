@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cutaway import InputError
 from cutaway.cli.bulk import Lines, Records
+from support import held_steps
 from support.bulk_runs import PYTHON, essence, index_by_line, records
 
 
@@ -363,10 +364,10 @@ def test_a_kill_at_any_byte_loses_and_repeats_no_line(tiny, llm, tmp_path):
 def test_ctrl_c_keeps_what_is_written_and_says_how_to_resume(tiny, tmp_path):
     lines = many_lines(2000)
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    child = start(tiny, tmp_path)
+    child = start(tiny, tmp_path, [*held_steps.command(100), "generate"])
     grown(child, tmp_path / "out", 1)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate()
     done = len(index_by_line(records(tmp_path / "out")))
     assert child.returncode == 130
     assert (

@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from argparse import Namespace
 from inspect import signature
 
@@ -18,6 +17,7 @@ from cutaway.cli.options import arguments, namespace
 from cutaway.cli.options.parser import LINES, Parser, as_typed
 from cutaway.errors import InputError, Name
 from cutaway.requests.options import OPTIONS
+from support import held_steps
 from support.random_llama import write_tiny_llama
 
 EVERY = [(), *command_words()]
@@ -331,14 +331,14 @@ def test_without_a_prefix_cache_nothing_is_cached(tiny, tmp_path, cutaway):
 def test_ctrl_c_keeps_what_was_written_of_every_sample(tiny):
     args = ["ab", "--n", "3", "--seed", "1", "--max-tokens", "400", "--ignore-eos", "--no-kv-cache"]
     child = subprocess.Popen(
-        [sys.executable, "-m", "cutaway", "generate", "-m", tiny, *args],
+        [*held_steps.command(40), "generate", "-m", tiny, *args],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     first = b""
     while len(first.partition(b" ---\n")[2]) < 30:  # ten tokens or more: the others have some
         first += os.read(child.stdout.fileno(), 1)
     child.send_signal(signal.SIGINT)
-    rest, error = child.communicate(timeout=60)
+    rest, error = child.communicate()
     assert child.returncode == 130, error
     assert error.count(b"aborted") == 3 and b"Traceback" not in error
     texts = RULE.split((first + rest).decode())[4::4]

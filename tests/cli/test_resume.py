@@ -3,8 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
-import time
 from contextlib import ExitStack
 
 import httpx
@@ -16,10 +14,12 @@ from cutaway import LLM
 from cutaway.errors import CutawayError, InputError, ReplayError
 from cutaway.rerun import check_cut, resume, resume_at
 from cutaway.trace import Trace
+from support import held_steps
 from support.cut_traces import KEYWORDS, alter_step, cut_at, lines_of, record
 from support.random_llama import write_tiny_llama
 from support.served import serve
 from support.server_processes import server
+from support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +103,9 @@ def command(model, trace):
 def test_a_process_that_was_killed(long_path, tmp_path, cutaway, printed, refused):
     cut, whole = tmp_path / "cut.jsonl", tmp_path / "whole.jsonl"
     with subprocess.Popen(
-        [sys.executable, "-m", "cutaway", *command(long_path, cut)], stdout=subprocess.DEVNULL
+        [*held_steps.command(800), *command(long_path, cut)], stdout=subprocess.DEVNULL
     ) as child:
-        deadline = time.monotonic() + 60
-        while not cut.exists() or cut.stat().st_size < 100_000:
-            assert child.poll() is None and time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: cut.exists() and cut.stat().st_size > 100_000)
         assert refused("resume", cut, "-m", long_path).endswith(
             "cut.jsonl is still being written: wait for its end, or stop it\n"
         )

@@ -14,6 +14,7 @@ from cutaway.cli.main import command_words
 from cutaway.cli.terminal.drawing import Style, names_of, quote, visible
 from cutaway.requests.recording import token_of
 from cutaway.trace import Parent, Trace, to_csv
+from support import held_steps
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE
 from support.trace_by_hand import made_bytes, made_step
@@ -246,7 +247,6 @@ def test_csv_is_utf_8_whatever_the_terminal_shows(in_ascii, run):
 # -- ``--trace`` as a person uses it: where the traces are, what they hold, what is refused --------
 
 
-CUTAWAY = [sys.executable, "-m", "cutaway"]
 HOME = {"PYTHONPATH": str(Path(cutaway.__file__).parents[1])}  # as seen from another folder
 
 
@@ -349,10 +349,10 @@ def test_chat_records_each_answer(tiny, here):
 
 
 def killed(tiny, sent, after=5):
-    """The exit code of a long run that got a signal once its trace had so many lines."""
+    """The exit code of a long run that got a signal once it had written so many bytes."""
     args = ["generate", "-m", tiny, "ab", "--max-tokens", "4000", "--ignore-eos", "--trace", "t"]
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "env": os.environ | HOME}
-    with subprocess.Popen([*CUTAWAY, *args], **how) as process:
+    with subprocess.Popen([*held_steps.command(20), *args], **how) as process:
         for _ in range(after):
             assert process.stdout.read(1)
         process.send_signal(sent)

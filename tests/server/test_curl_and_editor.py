@@ -99,7 +99,7 @@ def test_an_editor_completes_a_function(smollm2, smollm2_path):
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("my models ü")
     metadata = {"tokenizer.chat_template": TEMPLATE}
-    write_tiny_llama(folder / "my tiny.gguf", context=4096, metadata=metadata)
+    write_tiny_llama(folder / "my tiny.gguf", context=1 << 16, metadata=metadata)
     return folder
 
 
@@ -152,7 +152,8 @@ def started(folder, *arguments, terminal=False, **environment):
 @pytest.mark.parametrize("grace", ["60", "0"])
 def test_sigterm_lets_a_stream_end(folder, grace):
     """With time, it is finished; without, it is told why it is not. Both are whole HTTP."""
-    asked = {"prompt": PROMPT, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    count = {"60": 1500, "0": 60_000}[grace]  # the latter takes longer than any pause of the test
+    asked = {"prompt": PROMPT, "max_tokens": count, "ignore_eos": True, "stream": True}
     asked |= {"user": "someone"}
     with started(folder, "--log", "json", "--grace", grace, NO_COLOR="1") as process:
         with httpx.stream("POST", f"{process.url}/v1/completions", json=asked, timeout=60) as got:

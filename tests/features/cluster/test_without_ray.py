@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from support import held_steps
 from support.random_llama import write_tiny_llama
 from support.server_processes import server
 
@@ -21,6 +22,8 @@ HERE = {
     "random.getrandbits(32)": "7",
     'model="smollm2", max_tokens=200': 'model="tiny", max_tokens=3000, logit_bias={"2": -100}',
 }
+HELD = held_steps.command(200)
+"""``cutaway`` that cannot write the text to its end before it is killed."""
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,8 @@ def written(url):
 
 def test_a_text_goes_on_when_its_server_is_killed(example, tiny):
     with ExitStack() as stack:
-        (first, one), (_, two) = (stack.enter_context(server(tiny)) for _ in range(2))
+        first, one = stack.enter_context(server(tiny, cutaway=HELD))
+        _, two = stack.enter_context(server(tiny))
         with run(example, two) as client:
             whole, fingerprint = client.communicate(timeout=120)
         assert client.returncode == 0, fingerprint
@@ -72,7 +76,8 @@ def test_a_text_goes_on_when_its_server_is_killed(example, tiny):
 def test_one_that_computes_otherwise_does_not_go_on(example, tiny, tmp_path):
     other = write_tiny_llama(tmp_path / "tiny.gguf", context=4096, seed=1)
     with ExitStack() as stack:
-        (first, one), (_, two) = (stack.enter_context(server(path)) for path in (tiny, other))
+        first, one = stack.enter_context(server(tiny, cutaway=HELD))
+        _, two = stack.enter_context(server(other))
         with run(example, one, two) as client:
             client.stdout.read(50)
             first.send_signal(signal.SIGKILL)
