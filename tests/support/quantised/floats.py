@@ -16,7 +16,7 @@ from support.quantised.method import (
 )
 
 
-def _e4m3(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Typed, Array]:
+def _e4m3(rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Typed, Array]:
     """Return bytes that are no NaN, and the number of each by definition."""
     codes = rng.integers(0, 256, shape).astype(np.uint8)
     codes[codes & 127 == 127] = 0
@@ -191,6 +191,31 @@ def nvfp4(library: str) -> Method:
         return Quantised(parts, matrix)
 
     return Method(config, draw, "NVFP4")
+
+
+def inkling_nvfp4(rng: np.random.Generator, shape: tuple[int, int, int]) -> Quantised:
+    """NVFP4 of Inkling 2's experts, (experts, out, in); each expert's factor is a quotient."""
+    experts, rows, cols = shape
+    codes = rng.integers(0, 16, shape).astype(np.uint8)
+    scales = rng.integers(1, 120, (experts, rows, cols // 16)).astype(np.uint8)
+    denominator = np.float32(6 * 448)
+    largest = (rng.uniform(0.5, 1.5, experts) / np.sqrt(cols) * 20).astype(np.float32)
+    matrix = _e2m1(codes) * np.repeat(_number(scales), 16, axis=-1)
+    matrix *= (largest / denominator)[:, None, None]
+    parts: dict[str, Array | Typed] = {
+        "": codes[..., ::2] | codes[..., 1::2] << 4, "_scale": Typed("F8_E4M3", scales),
+        "_amax": largest, "_outer_scale_denominator": np.array(denominator),
+    }  # fmt: skip
+    return Quantised(parts, matrix)
+
+
+def inkling_mxfp8(rng: np.random.Generator, shape: tuple[int, int, int]) -> Quantised:
+    """MXFP8 of Inkling 2's experts: powers of two as bytes, and no factors."""
+    experts, rows, cols = shape
+    stored, numbers = _e4m3(rng, shape)
+    powers = rng.integers(115, 118, (experts, rows, cols // 32)).astype(np.uint8)
+    scales = np.ldexp(np.float32(1), powers.astype(int) - 127)
+    return Quantised({"": stored, "_scale": powers}, numbers * np.repeat(scales, 32, axis=-1))
 
 
 def mlx_floats(mode: str) -> Method:

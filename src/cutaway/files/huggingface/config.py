@@ -45,7 +45,7 @@ class Config:
         self.family = _family(config, tensors)
         text = complete(_text(config), config.text("model_type"))
         self.settings = s = text.with_defaults(self.family.names, self.family.defaults)
-        self.quantization = quantization_of(s, folder)
+        self.quantization = quantization_of(s, folder, tensors)
         self.heads = s.size("num_attention_heads", 1 << 16)
         self.kv_heads = self.heads
         if self.family.grouped and s.get("num_key_value_heads") is not None:

@@ -14,6 +14,7 @@ from cutaway.errors import FormatError
 from cutaway.files.huggingface.families import keys, mixtures
 from cutaway.files.huggingface.families.family import Family
 from cutaway.files.huggingface.json_object import JsonObject
+from cutaway.files.huggingface.quantization import FACTOR
 from cutaway.files.huggingface.rewrites import FirstRows, Rewrite, Taps, transpose
 from cutaway.files.huggingface.shards import Shards, Sources, TensorSource
 from cutaway.files.weights import FORMATS, dequantize
@@ -72,7 +73,7 @@ def _windows(config: JsonObject) -> dict[str, Any]:
 
 
 _QUERIES = re.compile(r"(.*)attn_res\.(attn|mlp)_queries\.(\d{1,5})")
-_ENDINGS = (".weight", ".bias")
+_ENDINGS = (".weight", ".bias", FACTOR)
 
 
 def _plain_name(name: str) -> str:

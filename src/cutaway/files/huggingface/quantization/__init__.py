@@ -6,7 +6,7 @@ with each quantised matrix as one tensor in a format of `weights.formats`, exact
 points and scales are the file's own numbers. Each method's module knows how it packs them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from cutaway.files.huggingface.quantization.compressed_tensors import Compressed
 from cutaway.files.huggingface.quantization.floats import Fp8, Mxfp4
 from cutaway.files.huggingface.quantization.gptq_awq import Awq, Gptq, read_auto_round
 from cutaway.files.huggingface.quantization.grouped import Grouped
+from cutaway.files.huggingface.quantization.inkling import InklingExperts
 from cutaway.files.huggingface.quantization.mlx import Mlx
 from cutaway.files.huggingface.quantization.nvfp4 import ModelOpt
 from cutaway.files.huggingface.quantization.torchao import TorchAo
@@ -63,11 +64,17 @@ METHODS: Mapping[str, Callable[[JsonObject], Method]] = {
 """How to read each quant_method of config.json."""
 
 
-def quantization_of(settings: JsonObject, folder: Path) -> Method | None:
+def quantization_of(
+    settings: JsonObject, folder: Path, tensors: Iterable[str] = ()
+) -> Method | None:
     """Return how a folder's matrices are quantised; None if they are not.
 
-    settings: config.json. FormatError for a method or a variant that is not supported.
+    settings: config.json; tensors: the names of the folder's tensors, as soon as they are known.
+    FormatError for a method or a variant that is not supported.
     """
+    is_inkling = settings.get("model_type") in InklingExperts.MODELS
+    if is_inkling and (not tensors or InklingExperts.are_in(tensors)):
+        return InklingExperts()
     config = next((settings.part(key) for key in _KEYS if settings.get(key) is not None), None)
     if settings.get(_OF_MLX) is not None and not (config and config.get("quant_method")):
         return Mlx.read(settings.part(_OF_MLX))

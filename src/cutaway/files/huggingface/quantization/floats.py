@@ -1,4 +1,4 @@
-"""FP8 and MXFP4: small floats that share scales.
+"""FP8, MXFP4 and MXFP8: small floats that share scales.
 
 *FP8* (e4m3): bytes with one scale for a matrix, for each output, or for each block of outputs and
 inputs. A weight is its byte's number times its scale, in float32. DeepSeek's and Qwen's files call
@@ -224,6 +224,29 @@ def _reader(
         return parts.array(codes), read_exponents(parts, exponents), None
 
     return read
+
+
+def mxfp8_matrix(parts: MatrixParts, codes: str, exponents: str, shape: tuple[int, ...]) -> Grouped:
+    """Return the matrix of MXFP8, or of all experts: floats e4m3, of which 32 share a power of two.
+
+    codes, exponents: the endings of these tensors; codes may be in words
+    """
+    *above, cols = shape
+    rows = prod(above)
+    if cols % _GROUP:
+        raise FormatError(
+            f"the tensor {quote(parts.base + codes)} has rows of {cols} weights, which are no "
+            f"whole groups of {_GROUP}; download the model again"
+        )
+    parts.expect(exponents, (*above, cols // _GROUP), "U8", "F8_E8M0")
+
+    def read() -> tuple[Bytes, NDArray[np.float32], None]:
+        floats = np.ascontiguousarray(parts.array(codes)).view(np.uint8).reshape(rows, cols)
+        check_fp8(floats, parts.base + codes)
+        powers = read_exponents(parts, exponents).reshape(rows, -1).astype(np.int32)
+        return floats, np.ldexp(np.float32(1), powers - 127), None
+
+    return Grouped(parts.base, tuple(parts.used), shape, f"FP8_G{_GROUP}", _GROUP, read)
 
 
 def read_exponents(parts: MatrixParts, ending: str) -> Bytes:

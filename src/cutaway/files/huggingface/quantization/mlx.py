@@ -22,7 +22,7 @@ from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization.floats import (
     Mxfp4Matrix,
-    check_fp8,
+    mxfp8_matrix,
     read_exponents,
 )
 from cutaway.files.huggingface.quantization.grouped import (
@@ -173,16 +173,8 @@ def _mxfp4(parts: MatrixParts, shape: Shape, _bits: int, group: int) -> Grouped:
     return Mxfp4Matrix(parts.base, tuple(parts.used), shape, "MXFP4", group, read)
 
 
-def _mxfp8(parts: MatrixParts, shape: Shape, _bits: int, group: int) -> Grouped:
-    rows = prod(shape[:-1])
-
-    def read() -> tuple[Bytes, NDArray[np.float32], None]:
-        codes = _bytes(parts, rows)
-        check_fp8(codes, f"{parts.base}.weight")
-        exponents = read_exponents(parts, ".scales").reshape(rows, -1).astype(np.int32)
-        return codes, np.ldexp(np.float32(1), exponents - 127), None
-
-    return Grouped(parts.base, tuple(parts.used), shape, f"FP8_G{group}", group, read)
+def _mxfp8(parts: MatrixParts, shape: Shape, _bits: int, _group: int) -> Grouped:
+    return mxfp8_matrix(parts, ".weight", ".scales", shape)
 
 
 def _nvfp4(parts: MatrixParts, shape: Shape, _bits: int, group: int) -> Grouped:
