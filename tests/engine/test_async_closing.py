@@ -16,13 +16,14 @@ from support.engine_definition import write_by_definition
 from support.engine_mock import GREEDY, MockRequest, make_engine
 from support.mock_backend import noise
 
-CONTEXT = 8192
-ENDLESS = MockRequest((5,), GREEDY, StopParams(max_tokens=8000, ignore_eos=True))
+CONTEXT = 1 << 20
+ENDLESS = MockRequest((5,), GREEDY, StopParams(max_tokens=1_000_000, ignore_eos=True))
+"""A minute's work and more: no test is so slow that it would come to its end."""
 SHORT = MockRequest((6,), SamplingParams(seed=3), StopParams(max_tokens=9, ignore_eos=True))
 
 
 def an_engine(**policy):
-    return make_engine(noise, context=CONTEXT, kv_blocks=2048, **policy)
+    return make_engine(noise, context=CONTEXT, kv_blocks=CONTEXT // 32, **policy)
 
 
 @pytest.fixture(autouse=True)

@@ -82,8 +82,9 @@ class CountingTurns(Turns):
         return super().take(turn, ticket)
 
     def _ahead(self, ticket):
+        ahead = super()._ahead(ticket)
         self._joined[id(ticket)] = self._engine.steps
-        return super()._ahead(ticket)
+        return ahead
 
 
 @pytest.mark.parametrize("threads", [1, 8, 32])

@@ -333,17 +333,15 @@ def test_who_does_not_read_is_left(told, caplog):
     guard = Guard(streaming(), write_timeout=0.3, done=told.done)
     with serve_app(guard) as port, connect(port, head(0), buffer=4096):
         assert told.next() == 200
-        assert 0.3 <= time.monotonic() - began < 10
+        assert time.monotonic() - began >= 0.3
     assert not [record for record in caplog.records if record.name == "cutaway.server"]
 
 
 def test_who_reads_on_is_served_on(told):
-    guard = Guard(streaming(), write_timeout=0.3, done=told.done)
-    with serve_app(guard) as port, connect(port, head(0)) as client:
-        began, read = time.monotonic(), 0
-        while time.monotonic() - began < 0.6:
+    with serve_app(Guard(streaming(), done=told.done)) as port, connect(port, head(0)) as client:
+        read = 0
+        while read < 1 << 26:  # more than lies on the way: the server waits for the reader
             read += len(client.recv(1 << 16))
-        assert read > 1 << 20
         assert told.empty()
         client.close()
         assert told.next() == 200

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cutaway.server.http.errors import ApiError
 from cutaway.server.http.guard import Guard
 from support.asgi_client import Done, Echo, call, request, scope_of
+from support.cached_models import Clock, turns
 
 # -- the body ----------------------------------------------------------------------------------
 
@@ -194,11 +195,12 @@ def test_the_app_hears_of_a_hang_up_after_its_body():
 # -- the answer --------------------------------------------------------------------------------
 
 
-def stream(guard, send):
+def stream(guard, send, loop=None):
     async def receive():
         return request(b"")[0]
 
-    asyncio.run(guard(scope_of(), receive, send))
+    with asyncio.Runner(loop_factory=lambda: loop or asyncio.new_event_loop()) as runner:
+        runner.run(guard(scope_of(), receive, send))
 
 
 async def endless(scope, receive, send):
@@ -230,11 +232,12 @@ def test_who_does_not_read_is_left(caplog):
 
 def test_who_reads_slowly_is_not_left():
     """The clock begins again with each message."""
-    sent, raised = [], []
+    sent, raised, loop = [], [], Clock()
 
     async def send(message):
         sent.append(message)
-        await asyncio.sleep(0.05)
+        loop.now += 0.3
+        await turns()
         if len(sent) == 10:
             raise ConnectionResetError
 
@@ -245,7 +248,7 @@ def test_who_reads_slowly_is_not_left():
             raised.append(type(error))
             raise
 
-    stream(Guard(app, write_timeout=0.4), send)
+    stream(Guard(app, write_timeout=0.4), send, loop)
     assert (len(sent), raised) == (10, [ConnectionResetError])
 
 

@@ -114,6 +114,21 @@ async def test_who_hangs_up_frees_all_with_the_next_step(held, path, stream, n, 
     assert held.free()
 
 
+async def test_who_hangs_up_is_counted_before_the_job_is_gone(held, monkeypatch):
+    metrics, counts = held.service.metrics, []
+    count = metrics.count_sequence
+
+    def noted(stats):
+        counts.append(len(held.service.jobs))
+        count(stats)
+
+    monkeypatch.setattr(metrics, "count_sequence", noted)
+    async with running(held):
+        pass
+    await until(held, jobs(held, 0))
+    assert counts == [1]
+
+
 async def test_draft_tokens_of_who_hangs_up_are_counted(tiny_path, free_drafts):
     llm = LLM(tiny_path, threads=1, progress=False)
     with serve(llm, speculate=f"draft:{tiny_path}") as served:

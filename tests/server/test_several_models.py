@@ -22,6 +22,7 @@ from cutaway.server.on_demand import OnDemandLLM
 from support.adapters import adapter_of
 from support.random_llama import write_tiny_llama
 from support.served import TEMPLATE, serve_all
+from support.waiting import wait_until
 
 SETUP = {"context": 512, "kv_tokens": 512, "threads": 1}
 SAMPLED = {"max_tokens": 12, "seed": 5, "temperature": 1.0, "ignore_eos": True}
@@ -282,12 +283,9 @@ def test_a_file_that_is_cut_in_its_load_is_told_while_a_text_of_another_goes_on(
 GENERATE = {"prompt": "ab", "stream": False, "options": {"num_predict": 2}}
 
 
-def wait_until(served, expected):
+def wait_until_unloaded(served):
     """Unloading is seen a moment after the answer that it waited for."""
-    for _ in range(1000):
-        if loaded(served) == expected:
-            return
-    assert loaded(served) == expected
+    wait_until(lambda: loaded(served) == [])
 
 
 def test_keep_alive_says_how_long_a_model_stays(paths):
@@ -303,7 +301,7 @@ def test_keep_alive_says_how_long_a_model_stays(paths):
             assert loaded(served) == ["b:latest"]
             second = post(served, path, body | {"model": "b", "keep_alive": 0})
             assert second.get("load_duration", 0) < 1e7
-            wait_until(served, [])
+            wait_until_unloaded(served)
         post(served, "/api/generate", GENERATE | {"keep_alive": "1h"})
         [running] = get(served, "/api/ps")["models"]
         expires = datetime.fromisoformat(running["expires_at"].replace("Z", "+00:00"))
@@ -323,7 +321,7 @@ def test_a_request_for_nothing_loads_and_unloads(paths):
         assert loaded(served) == ["b:latest"]
         nothing = {"model": "b", "messages": [], "keep_alive": "0s"}
         assert post(served, "/api/chat", nothing)["done_reason"] == "unload"
-        wait_until(served, [])
+        wait_until_unloaded(served)
         assert post(served, "/api/chat", nothing)["done_reason"] == "unload"
         assert loaded(served) == []
         post(served, "/v1/completions", {"model": "b", "prompt": "ab", **SAMPLED})
@@ -333,7 +331,7 @@ def test_a_request_for_nothing_loads_and_unloads(paths):
 def test_what_a_request_says_goes_before_what_is_usual(paths):
     with serve_all(lambda: models(paths, idle_s=0)) as served:
         post(served, "/api/generate", GENERATE)
-        wait_until(served, [])
+        wait_until_unloaded(served)
         post(served, "/api/generate", GENERATE | {"keep_alive": "5m"})
         assert loaded(served) == ["a:latest"]
 

@@ -17,12 +17,12 @@ def command(steps: int) -> list[str]:
 
 
 def _hold_after(steps: int) -> None:
-    step, held = Engine.step, select.poll()
-    held.register(sys.stdout.fileno(), 0)  # errors alone: its reader has gone
+    step, output = Engine.step, select.poll()
+    output.register(sys.stdout.fileno(), 0)  # errors alone: its reader has gone
 
     def step_or_hold(engine: Engine):
         if engine.steps >= steps:
-            held.poll()
+            output.poll()
         return step(engine)
 
     Engine.step = step_or_hold  # type: ignore[method-assign]

@@ -1,6 +1,10 @@
 """An engine that makes only allowed steps, so that a text is surely unfinished."""
 
+import json
 import threading
+
+from support.asgi_client import connect
+from support.waiting import wait_until
 
 
 class Paced:
@@ -16,3 +20,17 @@ class Paced:
             self.allowed.acquire()
             self.steps += 1
         return self._step()
+
+
+def leave_amid(served, path: str, body: dict, monkeypatch) -> Paced:
+    """Ask a server, and hang up in the midst of the third step; the next waits until it knows."""
+    paced = Paced(served.engine, 3, monkeypatch)
+    data = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    with connect(int(served.url.rpartition(":")[2]), request):
+        wait_until(lambda: paced.steps == 3)
+    wait_until(served.service.llm.engine._commands.qsize)
+    paced.allowed.release(10_000)
+    wait_until(lambda: paced.engine.is_idle)
+    return paced

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -16,6 +15,7 @@ from cutaway.server.app import create_app
 from cutaway.server.http.settings import ServerSettings
 from cutaway.server.http.sockets import bind
 from support.piped import Piped
+from support.waiting import wait_until
 
 BESIDE, ELSEWHERE = "beside its weights", "without weights"
 """The two kinds of server of ``tiny``."""
@@ -48,12 +48,9 @@ class Served:
         nobody = not (engine.running or engine.waiting)
         return nobody and engine.blocks.free == engine.blocks.count
 
-    def wait_until_free(self, seconds: float = 20) -> None:
+    def wait_until_free(self) -> None:
         """Return once no job is left and every block is free."""
-        deadline = time.monotonic() + seconds
-        while self.service.jobs or not self.free():
-            assert time.monotonic() < deadline, f"blocks were held for {seconds} s"
-            time.sleep(0.01)
+        wait_until(lambda: not self.service.jobs and self.free())
 
 
 @contextmanager

@@ -32,9 +32,9 @@ def server(
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr
         try:
-            while not (found := re.search(r" url=(\S+) ", line := child.stderr.readline())):
+            while not (match := re.search(r" url=(\S+) ", line := child.stderr.readline())):
                 assert line, "the server did not start"
-            url = found[1]
+            url = match[1]
             assert url.startswith(f"http://{host_of_url}:")
             Thread(target=child.stderr.read, daemon=True).start()  # a full pipe would stop it
             yield child, url

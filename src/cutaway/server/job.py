@@ -43,7 +43,8 @@ class TextJob:
     """The texts of one request, for one reader; the end of its ``with`` block ends and counts them.
 
     traces     the trace of each text; empty unless the request asks for traces
-    running    the set of jobs that have not ended, to which this job adds itself
+    running    the set of jobs that have not ended, to which this job adds itself until its texts
+               have ended and are counted
     keywords   names of the keywords that the client gave
     on_closed  called with the texts once they have ended
     """
@@ -107,7 +108,6 @@ class TextJob:
         if self._closed:
             return
         self._closed = True
-        self._running.discard(self)
         self._reader.close()
         figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
         for stats in figures:
@@ -117,6 +117,7 @@ class TextJob:
         if self.route:
             self._metrics.count_resumed(self.route.resumed, self.route.replayed)
         self.on_closed(self.texts)
+        self._running.discard(self)
 
     def __enter__(self) -> "TextJob":
         return self
