@@ -17,7 +17,7 @@ from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Add, Scale, ScaleBy
 from cutaway.compute.model.ops.rows import EmbedPositions, EmbedTokens, EmbedTypes, LogitRows
-from cutaway.compute.model.ops.states import HeadStates
+from cutaway.compute.model.ops.states import HeadStates, TokenShift
 from cutaway.errors import InputError
 
 
@@ -268,11 +268,14 @@ class Anatomy:
         return StreamPart(f"L{layer}.{kind}", layer, op, factor, path)
 
     def _kind(self, op: Op) -> str:
-        """Name the origin of an op's result: "attn", the kind of an op with a state, or "mlp"."""
+        """Name the origin of an op's result: "attn", the kind of an op with a state, or "mlp".
+
+        In RWKV an MLP, too, reads a mix of a token and the one before.
+        """
         open_ = [op]
         while open_:
             op = open_.pop()
-            if isinstance(op, TokenMixer):
+            if isinstance(op, TokenMixer) and not isinstance(op, TokenShift):
                 return "attn" if isinstance(op, Attend) else op.kind
             if not isinstance(op, Add):  # else it is the stream, or several terms
                 open_ += [self.maker[name] for name in op.inputs]

@@ -1,9 +1,9 @@
 """One row in each kind of layer: attention, a recurrent state, a mixture of experts.
 
 All figures are computed again in float64 from the tensors as they are stored. The figures of
-attention are its weights and the norms of its heads' writes. A head of a delta net or of Mamba 2 is
-linear in its values: its output is exactly the sum of all values so far, each times a weight. The
-output of a short convolution is such a sum over its last few tokens.
+attention are its weights and the norms of its heads' writes. A head of a delta net, of Mamba 2 or
+of RWKV-7 is linear in its values: its output is exactly the sum of all values so far, each times a
+weight. The output of a short convolution is such a sum over its last few tokens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +27,7 @@ from cutaway.compute.model.ops.states import (
     Mamba2,
     SelectiveScan,
     StateOp,
+    Wkv7,
 )
 from cutaway.engine.interventions import Affine, BoundInterventions
 from cutaway.errors import CutawayError
@@ -254,6 +255,20 @@ def mamba2(
     return ValueWeights(weights, v.reshape(len(x), heads, width), reads.constant)
 
 
+def wkv7(
+    op: Wkv7, _: Weights, read: Sequence[Floats], changes: Changes = _keep_state
+) -> ValueWeights:
+    """Weights of RWKV-7: a token decays the state, takes away at one key and adds at another."""
+    v, r, keep, k, removed, loss = (x.reshape(len(x), *op.state[:2]) for x in read)
+    weights, reads = np.empty((op.state[0], len(v))), _Reads(op, changes, r[-1])
+    for t in reversed(range(len(v))):
+        reads.step_back(t, is_last=t == len(v) - 1)
+        weights[:, t] = (reads.keys * k[t]).sum(-1)
+        removal = (reads.keys * loss[t]).sum(-1, keepdims=True)
+        reads.keys = keep[t] * reads.keys - removal * removed[t]
+    return ValueWeights(weights, v, reads.constant)
+
+
 def selective_scan(
     op: SelectiveScan, of: Weights, read: Sequence[Floats], changes: Changes = _keep_state
 ) -> ValueWeights:
@@ -295,6 +310,7 @@ def conv(
 
 _KINDS: Mapping[type[StateOp], Callable[..., ValueWeights]] = {
     DeltaNet: delta_net, Mamba2: mamba2, SelectiveScan: selective_scan, Conv: conv,
+    Wkv7: wkv7,
 }  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Gate, Scale
+from cutaway.compute.model.ops.states import OwnValue
 from cutaway.engine.interventions import Affine
 from cutaway.errors import CutawayError
 from cutaway.features.inside.layers import ValueWeights, choose_experts, expert_output, writes_along
@@ -33,11 +34,15 @@ _NEAR_STATES = 2e-4  # as NEAR: the run kept the state in float32
 
 
 class Direction(NamedTuple):
-    """A linear function of a tensor, x ↦ along · x + constant, and the part that rounding adds."""
+    """A linear function of a tensor, x ↦ along · x + constant, and the part that rounding adds.
+
+    bypass  of heads whose state a token's own value passes by: what that value adds, (width,)
+    """
 
     along: Floats
     constant: float = 0.0
     rounding: float = 0.0
+    bypass: Floats | float = 0.0
 
 
 class LayerAttribution(NamedTuple):
@@ -180,6 +185,7 @@ class Decomposition:
         along, directions = after.along.reshape(count, -1), mixed.along.reshape(count, -1)
         terms = along * self[mix.out.name].reshape(count, -1)
         by_head, constant = terms.sum(axis=-1), mixed.constant
+        bypass = np.broadcast_to(after.bypass, after.along.shape).reshape(count, -1)
         if is_attention:
             layer = mix.layer
             positions = writes_along(self.weights[layer], self.values[layer], directions)
@@ -187,13 +193,14 @@ class Decomposition:
             state = self.states[mix.out.name]
             positions = state.project(directions)
             constant += float((state.constant * directions).sum())
-        size = float(np.abs(terms).sum() + np.abs(here.along * output).sum())
-        whole = float(by_head.sum()) + after.constant + after.rounding
+        size = float(np.abs(terms).sum() + np.abs(bypass).sum() + np.abs(here.along * output).sum())
+        whole = float(by_head.sum() + bypass.sum()) + after.constant + after.rounding
         check_sum(whole, float(here.along @ output), NEAR * size, f"the heads of {part.name}")
         sums = float(positions.sum()) + constant, float(by_head.sum())
         slack = _NEAR_POSITIONS if is_attention else _NEAR_STATES
         check_sum(*sums, slack * size, f"the positions of {part.name}")
-        return LayerAttribution(by_head, positions, after.rounding)
+        positions[:, -1] += bypass.sum(axis=-1)
+        return LayerAttribution(by_head + bypass.sum(axis=-1), positions, after.rounding)
 
     def experts(self, here: Direction, part: StreamPart, mixture: Experts) -> dict[int, float]:
         """Attribute a part to its experts; CutawayError where they do not add up to the part."""
@@ -226,6 +233,9 @@ class Decomposition:
                 here = Direction(along, here.constant + bias, rounding)
             elif isinstance(op, NormOp):
                 here = self._to_norm_input(op, here)
+            elif isinstance(op, OwnValue):
+                bypass = op.bypass(*(self[name][None] for name in op.inputs[:-1]))
+                here = here._replace(bypass=here.along * bypass[0])
             else:
                 here = here._replace(along=here.along * self._factor(op))
         return here
@@ -238,12 +248,12 @@ class Decomposition:
         along = after.along * self._norm_factor(norm)
         if not norm.is_centred:
             return after._replace(along=along)
-        bias_name = norm.weights.get("bias")
-        bias = (
-            self.backend.weight(bias_name).astype(np.float64) if bias_name else np.zeros(len(along))
-        )
-        constant = after.constant + float(after.along @ bias)
-        return Direction(along - along.mean(), constant, after.rounding)
+        groups, constant = along.reshape(-1, norm.group), after.constant
+        if "bias" in norm.weights:
+            bias = self._norm_weights(norm, "bias")
+            constant += float((after.along.reshape(groups.shape) * bias).sum())
+        groups = groups - groups.mean(axis=1, keepdims=True)
+        return after._replace(along=groups.ravel(), constant=constant)
 
     def write_matrix(self, part: StreamPart) -> Floats:
         """The matrix through which a layer's heads write to the stream: (hidden, heads · dim)."""
@@ -275,14 +285,17 @@ class Decomposition:
 
     def _norm_factor(self, norm: NormOp) -> Floats:
         """A norm's weights, each divided by the root mean square of its group of inputs."""
-        x = self[norm.inputs[0]]
-        x = x - x.mean() if norm.is_centred else x
-        groups = x.reshape(-1, norm.group)
-        weight_name = norm.weights.get("weight")
-        weight = self.backend.weight(weight_name).astype(np.float64) if weight_name else np.ones(())
+        groups = self[norm.inputs[0]].reshape(-1, norm.group)
+        if norm.is_centred:
+            groups = groups - groups.mean(axis=1, keepdims=True)
         size = np.sqrt(np.mean(groups * groups, axis=1, keepdims=True) + norm.eps)
-        over: Floats = (weight / size).ravel()
+        weight = self._norm_weights(norm, "weight") if "weight" in norm.weights else 1.0
+        over: Floats = (weight / np.broadcast_to(size, groups.shape)).ravel()
         return over
+
+    def _norm_weights(self, norm: NormOp, role: str) -> Floats:
+        """A norm's weights or biases, which its groups may share: (groups or 1, numbers)."""
+        return self.backend.weight(norm.weights[role]).astype(np.float64).reshape(-1, norm.group)
 
     def _matrix(self, op: Linear, first: int = 0, last: int | None = None) -> Floats:
         """Return rows ``first`` to ``last`` - 1 of an op's matrix with its LoRA adapters added."""
@@ -367,14 +380,14 @@ class LogitAttribution:
 
     @property
     def state_layers(self) -> dict[int, LayerAttribution]:
-        """The ``states`` of delta nets and Mamba 2, by layer."""
+        """The ``states`` of layers with heads, by layer: all but those of convolutions."""
         with_heads = {
             name: state for name, state in self.states.items() if not name.endswith(".conv")
         }
         return {int(name[1:].partition(".")[0]): state for name, state in with_heads.items()}
 
     def heads_of(self, layer: int) -> Floats:
-        """Attributions of a layer's heads: those of attention, else of a delta net or Mamba 2."""
+        """Attributions of a layer's heads: those of attention, else those with a state."""
         state = self.state_layers.get(layer)
         attends = bool(self.heads[layer].any())
         return self.heads[layer] if attends or state is None else state.heads

@@ -164,7 +164,7 @@ class Look:
 
     @cached_property
     def states(self) -> Mapping[int, ValueWeights]:
-        """The weight of each token's value in each head, by layer with a delta net or Mamba 2.
+        """The weight of each token's value in each head, by layer with heads of a state.
 
         InputError for a text of more than 512 tokens.
         """

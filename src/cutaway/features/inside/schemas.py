@@ -48,7 +48,8 @@ class InsideOfStep(TypedDict):
     logit_attribution: LogitAttributionOfStep
     heads: Annotated[list[HeadFigures], doc("of the layers that attend")]
     state_heads: Annotated[
-        list[StateHeadFigures], doc("of delta nets and Mamba 2, in texts of 512 tokens at most")
+        list[StateHeadFigures],
+        doc("heads with a recurrent state, in texts of 512 tokens at most"),
     ]
     positions: list[PositionFigures]
     first_seen: Annotated[

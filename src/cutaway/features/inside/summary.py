@@ -105,7 +105,7 @@ def heads(look: Look, attribution: LogitAttribution) -> list[HeadFigures]:
 
 
 def state_heads(look: Look, attribution: LogitAttribution) -> list[StateHeadFigures]:
-    """Return figures of all heads of delta nets and Mamba 2; [] for more than 512 tokens."""
+    """Return figures of all heads with a recurrent state; [] for more than 512 tokens."""
     figures = []
     for layer, state in look.states.items() if look.has_state_heads else ():
         lengths, attributions = state.lengths, attribution.state_layers[layer].heads

@@ -31,7 +31,14 @@ from cutaway.compute.model.ops.attention import Attend
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Mul, Scale
-from cutaway.compute.model.ops.states import Conv, DeltaNet, Mamba2, SelectiveScan, StateOp
+from cutaway.compute.model.ops.states import (
+    Conv,
+    DeltaNet,
+    Mamba2,
+    SelectiveScan,
+    StateOp,
+    Wkv7,
+)
 from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.lessons.class_page import write_class
@@ -280,7 +287,7 @@ Data = dict[str, Any]
 
 
 _NAMES: dict[type[Op], str] = {
-    DeltaNet: "delta nets", Mamba2: "Mamba 2", SelectiveScan: "Mamba 1",
+    DeltaNet: "delta nets", Mamba2: "Mamba 2", SelectiveScan: "Mamba 1", Wkv7: "RWKV-7",
 }  # fmt: skip
 
 

@@ -292,12 +292,18 @@ class Wkv7(HeadStates, kind="wkv7"):
 class OwnValue(Op, kind="own_value"):
     """y + v · (aᵀb) for each head by itself: in RWKV-7, what a token gives itself."""
 
+    is_linear = True
     size: int
 
-    def _compute(self, _: Run, *inputs: Array) -> Array:
-        a, b, v, y = (x.reshape(len(x), x.shape[1] // self.size, self.size) for x in inputs)
-        out: Array = y + v * (a * b).sum(axis=-1, keepdims=True)
+    def bypass(self, *inputs: NDArray[Any]) -> NDArray[Any]:
+        """Return v · (aᵀb) of a, b and v: (M, n) each -> the same."""
+        a, b, v = (x.reshape(len(x), x.shape[1] // self.size, self.size) for x in inputs)
+        out: NDArray[Any] = v * (a * b).sum(axis=-1, keepdims=True)
         return out.reshape(len(out), self.out.width)
+
+    def _compute(self, _: Run, a: Array, b: Array, v: Array, y: Array) -> Array:
+        out: Array = y + self.bypass(a, b, v)
+        return out
 
     def _lower(self, _: Lowering, at: Site) -> OpCall:
         a, b, v, y = at.reads
