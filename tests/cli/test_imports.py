@@ -72,9 +72,9 @@ SELDOM = {
     "cutaway.compute.model.block_drafters", "cutaway.compute.model.draft_heads",
     "cutaway.compute.model.lora", "cutaway.engine.canvas",
     "cutaway.engine.decoders.denoise", "cutaway.engine.interventions",
-    "cutaway.engine.speculation.draft_models", "cutaway.files.huggingface",
-    "cutaway.files.weights.mixes", "cutaway.requests.drafting", "cutaway.text.grammar.compiler",
-    "cutaway.trace",
+    "cutaway.engine.speculation.draft_head", "cutaway.engine.speculation.draft_model",
+    "cutaway.files.huggingface", "cutaway.files.weights.mixes", "cutaway.requests.drafting",
+    "cutaway.text.grammar.compiler", "cutaway.trace",
 }  # fmt: skip
 """What few texts need."""
 MOST_MODULES = 140

@@ -21,13 +21,13 @@ from cutaway.engine import (
     Sequence,
     StopParams,
 )
-from cutaway.engine.speculation import (
+from cutaway.engine.speculation import length
+from cutaway.engine.speculation.from_text import (
     CONTEXT,
     MIN_MATCH,
     REFRESHED,
     JacobiDrafts,
     SuffixAutomaton,
-    length,
 )
 from cutaway.engine.speculation.length import ROW_COST
 from cutaway.sampling import Sampled, SamplingParams

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from cutaway.engine.sequence import Sequence
     from cutaway.engine.speculation.assistant_head import AssistantHead
     from cutaway.engine.speculation.block_head import BlockForm, BlockHead
-    from cutaway.engine.speculation.draft_models import (
+    from cutaway.engine.speculation.draft_head import (
         DraftHead,
-        DraftModel,
         DraftVocabulary,
         EagleHead,
         EagleTensors,
     )
+    from cutaway.engine.speculation.draft_model import DraftModel
     from cutaway.engine.stops import StopMatcher, StopParams
 
 _MODULES = {
@@ -69,7 +69,8 @@ _MODULES = {
     "sequence": "Sequence",
     "speculation.assistant_head": "AssistantHead",
     "speculation.block_head": "BlockForm BlockHead",
-    "speculation.draft_models": "DraftHead DraftModel DraftVocabulary EagleHead EagleTensors",
+    "speculation.draft_head": "DraftHead DraftVocabulary EagleHead EagleTensors",
+    "speculation.draft_model": "DraftModel",
     "stops": "StopMatcher StopParams",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -11,7 +11,8 @@ import numpy as np
 from cutaway.compute.backends import Backend, Batch, Logits
 from cutaway.engine.scheduled import Scheduled, lay_rows
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation.draft_models import DraftHead, Floats, GrowingDraft, Hidden
+from cutaway.engine.speculation.draft_head import DraftHead, Floats, Hidden
+from cutaway.engine.speculation.growing_draft import GrowingDraft
 
 
 class AssistantHead(DraftHead):

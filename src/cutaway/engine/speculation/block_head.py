@@ -15,13 +15,8 @@ from cutaway.compute.backends import Backend, Batch, Logits
 from cutaway.compute.backends.base import Ints
 from cutaway.engine.scheduled import Scheduled, lay_rows
 from cutaway.engine.sequence import Sequence
-from cutaway.engine.speculation.draft_models import (
-    DraftHead,
-    DraftVocabulary,
-    Floats,
-    GrowingDraft,
-    Hidden,
-)
+from cutaway.engine.speculation.draft_head import DraftHead, DraftVocabulary, Floats, Hidden
+from cutaway.engine.speculation.growing_draft import GrowingDraft
 
 MAX_UNREAD = 32
 """How many rows of a text may wait to be stored while nothing is drafted for it."""

@@ -1,216 +1,27 @@
-"""Drafts by a model: a smaller one with the same vocabulary, or a head after the model.
+"""Drafts by a head: a layer after the model that reads the model's hidden states (MTP, EAGLE-3).
 
-Draft tokens are drawn with the target's own chain, constraint and luck. So where both models agree
-on the likely tokens, they draw the same token. A draft model has its own KV blocks.
-
-A draft head is a layer after the model that drafts from the model's hidden states (MTP). Its row at
-position p reads the token there and the hidden state of p - 1, from which the model's head drew
-that token; it predicts the token at p + 1. After the text's last token it reads its own drafts and
-its own hidden states. It lacks rows that were computed without hidden states, such as those of a
-cached prefix: nothing attends to them, which lowers acceptance and changes no bit.
+Its row at position p reads the token there and the hidden state of p - 1, from which the model's
+head drew that token; it predicts the token at p + 1. After the text's last token it reads its own
+drafts and its own hidden states. It lacks rows that were computed without hidden states, such as
+those of a cached prefix: nothing attends to them, which lowers acceptance and changes no bit.
 
 A head of EAGLE-3 reads the model's residual stream at some depths, and writes a vocabulary of its
 own.
 """
 
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.compute.backends import Backend, Batch, Logits
-from cutaway.engine.constraint import Constraint, Mask
-from cutaway.engine.memory.block_manager import BlockManager
-from cutaway.engine.memory.windows import Windows
 from cutaway.engine.scheduled import Scheduled, lay_rows
 from cutaway.engine.sequence import Sequence
-from cutaway.errors import CutawayError
-from cutaway.sampling import RowDraw, Sampled
-
-
-@dataclass(slots=True)
-class GrowingDraft:
-    """The draft tokens of one sequence while they are drawn.
-
-    count       how many to draw; lowered if no more can be drawn
-    tokens      the tokens that were drawn
-    constraint  a copy of the sequence's own, advanced by these tokens
-    mask        the tokens that may come next
-    """
-
-    sequence: Sequence
-    count: int
-    tokens: list[int] = field(default_factory=list)
-    constraint: Constraint | None = None
-    mask: Mask | None = None
-
-    def __post_init__(self) -> None:
-        self._constrain()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all tokens are drawn."""
-        return len(self.tokens) >= self.count
-
-    @property
-    def end(self) -> int:
-        """The length of the sequence with its draft tokens."""
-        return len(self.sequence) + len(self.tokens)
-
-    @property
-    def last_token(self) -> int:
-        """The token that the next one follows."""
-        end = len(self.sequence)
-        return self.tokens[-1] if self.tokens else self.sequence.tokens(end - 1, end)[0]
-
-    def draw(self) -> RowDraw:
-        """Return the draw of the next draft token: the target's own draw, from other logits."""
-        s = self.sequence
-        return RowDraw(s.chain, s.history(self.tokens), s.seed, self.end, mask=self.mask)
-
-    def take(self, outcome: Sampled | Exception) -> None:
-        """Add the drawn token; stop where logits are not finite, or no token is allowed."""
-        if isinstance(outcome, Sampled):
-            self.tokens.append(outcome.token_id)
-            self._constrain(outcome.token_id)
-        else:
-            self.count = len(self.tokens)
-
-    def _constrain(self, *token_ids: int) -> None:
-        """Advance the constraint; an error ends the draft, and is raised in the target's step."""
-        if self.sequence.constraint is None or self.is_whole:
-            return
-        try:
-            self.constraint = self.constraint or self.sequence.constraint.fork()
-            for token_id in token_ids:
-                self.constraint.accept(token_id)
-            self.mask = self.constraint.mask()
-        except CutawayError:
-            self.count = len(self.tokens)
-
-
-# -- a draft model ---------------------------------------------------------------------------------
-
-MAX_ROWS = 512
-"""Rows per step of the draft model while it reads tokens that were written without it."""
-
-
-@dataclass(slots=True)
-class _Copy:
-    """The draft model's state for a sequence.
-
-    num_out_of_window  how many of its first blocks lie outside the windows of all later rows
-    length             the length of the sequence at the last step
-    drafts             the draft tokens after these tokens of the sequence
-    """
-
-    blocks: list[int] = field(default_factory=list)
-    num_out_of_window: int = 0
-    num_computed_tokens: int = 0
-    length: int = 0
-    drafts: list[int] = field(default_factory=list)
-
-    def follow(self, sequence: Sequence) -> None:
-        """Take over the sequence's new tokens; rejected draft tokens count as not computed."""
-        came = sequence.tokens(self.length, self.length + len(self.drafts))
-        right = takewhile(lambda pair: pair[0] == pair[1], zip(came, self.drafts, strict=False))
-        num_right = min(self.length + len(list(right)), len(sequence) - 1)  # its logits are wanted
-        self.num_computed_tokens = min(self.num_computed_tokens, num_right)
-        self.length, self.drafts = len(sequence), []
-
-    def pending(self, sequence: Sequence, room: int) -> list[int]:
-        """Return the next tokens to compute: the sequence's, then draft tokens."""
-        start = self.num_computed_tokens
-        tokens = sequence.tokens(start, start + room)
-        first = max(start - len(sequence), 0)
-        return tokens + self.drafts[first : first + room - len(tokens)]
-
-
-class DraftModel:
-    """Drafts the next tokens of several sequences at once.
-
-    context  the most tokens of a sequence that this model reads
-    cost     the cost of one of its steps, in steps of the target, as far as their weights tell
-    name     as in a request: "draft:MODEL"
-    """
-
-    kind = "draft"
-
-    def __init__(self, backend: Backend, context: int, cost: float, name: str = "") -> None:
-        self.backend, self.context, self.cost, self.name = backend, context, cost, name
-        kv = backend.kv
-        windows = Windows(kv.window, kv.block_tokens) if kv.window else None
-        self.blocks = BlockManager(backend.kv_blocks, kv.block_tokens, windows)
-        self._copies: dict[int, _Copy] = {}  # by sequence id
-
-    def passes(self, count: int) -> int:
-        """Return how many steps of this model draft so many tokens."""
-        return count
-
-    def count_missed(self, sequence: Sequence) -> int:
-        """Return how many tokens it has to read before it can draft, beside the latest two."""
-        copy = self._copies.get(sequence.id)
-        return max(len(sequence) - (copy.num_computed_tokens if copy else 0) - 2, 0)
-
-    def propose(self, draft_requests: list[tuple[Sequence, int]]) -> list[list[int]]:
-        """Draft for each (sequence, number of tokens); none where this model has no room."""
-        drafts = [self._begin(sequence, count) for sequence, count in draft_requests]
-        while writing := [(d, copy) for d, copy in drafts if not d.is_whole]:
-            self._step(writing)
-        return [draft.tokens for draft, _ in drafts]
-
-    def forget(self, sequence: Sequence) -> None:
-        """Forget a sequence that has ended."""
-        if copy := self._copies.pop(sequence.id, None):
-            self.blocks.release(copy.blocks, copy.num_out_of_window)
-
-    def reset(self) -> None:
-        """Forget every sequence, even after an exception within a change."""
-        self._copies = {}
-        self.blocks.reset()
-
-    def _begin(self, sequence: Sequence, count: int) -> tuple[GrowingDraft, _Copy]:
-        """Begin a draft of ``count`` tokens, or of fewer where there is no room for them."""
-        copy = self._copies.setdefault(sequence.id, _Copy())
-        copy.follow(sequence)
-        outside = self.blocks.num_out_of_window(copy.num_computed_tokens)
-        self.blocks.free_windows(copy.blocks[copy.num_out_of_window : outside])
-        copy.num_out_of_window = max(copy.num_out_of_window, outside)
-        longest = min(len(sequence) + count, self.context)
-        lacking = -(-longest // self.blocks.block) - len(copy.blocks)
-        if longest <= len(sequence) or lacking > self.blocks.free:
-            return GrowingDraft(sequence, 0, copy.drafts), copy
-        copy.blocks += self.blocks.allocate(max(lacking, 0))
-        return GrowingDraft(sequence, longest - len(sequence), copy.drafts), copy
-
-    def _step(self, writing: list[tuple[GrowingDraft, _Copy]]) -> None:
-        """Compute pending tokens; draw the next token of each draft that has none left."""
-        room = max(1, MAX_ROWS // len(writing))
-        parts = [
-            (copy.num_computed_tokens, copy.pending(d.sequence, room), copy.blocks)
-            for d, copy in writing
-        ]
-        done = [start + len(tokens) for start, tokens, _ in parts]
-        ready = [reached == d.end for (d, _), reached in zip(writing, done, strict=True)]
-        ends = np.cumsum([len(tokens) for _, tokens, _ in parts]) - 1
-        if self.blocks.windows:
-            self.blocks.windows.settle(self.backend.copy_windows)
-        logits = self.backend.run(Batch(*lay_rows(parts), ends[ready].astype(np.int32)))
-        for (_, copy), reached in zip(writing, done, strict=True):
-            copy.num_computed_tokens = reached
-        drawing = [d for (d, _), r in zip(writing, ready, strict=True) if r]
-        outcomes = self.backend.sample(logits, [d.draw() for d in drawing])
-        for draft, outcome in zip(drawing, outcomes, strict=True):
-            draft.take(outcome)
-
-
-# -- a draft head ----------------------------------------------------------------------------------
+from cutaway.engine.speculation.growing_draft import GrowingDraft
+from cutaway.sampling import Sampled
 
 Floats = NDArray[np.float32]
-
 
 _NOT_ITS_OWN = np.float32(-1e4)
 """The logit of tokens that a head cannot predict: finite, and never the largest."""
