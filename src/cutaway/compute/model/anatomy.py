@@ -286,8 +286,16 @@ class Anatomy:
             op = self.maker[op.inputs[0]]
         if isinstance(op, Add):
             return False
-        mixtures = (o for o in self.graph.ops if isinstance(o, Experts) and o is not op)
-        return any(o.out.name.startswith(f"blk.{layer}.") for o in mixtures)
+        return any(mixture is not op for mixture in self._mixtures.get(layer, ()))
+
+    @cached_property
+    def _mixtures(self) -> dict[int | None, list[Experts]]:
+        """The mixtures of each layer."""
+        mixtures: dict[int | None, list[Experts]] = {}
+        for op in self.graph.ops:
+            if isinstance(op, Experts):
+                mixtures.setdefault(_layer_number(op.out.name), []).append(op)
+        return mixtures
 
     def _path(self, op: Op) -> tuple[Op, ...]:
         """Return the ops from this op back to a ``TokenMixer``.

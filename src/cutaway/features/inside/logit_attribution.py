@@ -7,6 +7,7 @@ positions or experts. Each sum is checked against the run.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,10 +117,16 @@ class Decomposition:
         """
         factor: Floats | float = part.factor / self.anatomy.factor_within(part)
         first = self._first_stream if part.layer is None else part.layer + 1
-        for name in self.anatomy.stream[first:]:
-            if name in self.interventions:
-                factor = factor * self.interventions[name].factor
+        for i, change in self._stream_changes.items():
+            if i >= first:
+                factor = factor * change.factor
         return factor
+
+    @cached_property
+    def _stream_changes(self) -> dict[int, Affine]:
+        """The interventions on the stream before the first layer (0) and after each layer."""
+        names = enumerate(self.anatomy.stream)
+        return {i: self.interventions[x] for i, x in names if x in self.interventions}
 
     @property
     def _first_stream(self) -> int:
@@ -130,9 +137,8 @@ class Decomposition:
     def put_in(self) -> dict[str, Floats]:
         """The vectors that interventions added, by place, as they arrive in the last stream."""
         vectors: dict[str, Floats] = {}
-        for i, name in enumerate(self.anatomy.stream):
-            if i >= self._first_stream and name in self.interventions:
-                change = self.interventions[name]
+        for i, change in self._stream_changes.items():
+            if i >= self._first_stream:
                 vectors = {place: change.factor * x for place, x in vectors.items()}
                 vectors[f"L{i - 1}.intervention"] = change.offset
         return vectors
