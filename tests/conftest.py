@@ -7,11 +7,12 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from math import inf
 from pathlib import Path
 from zlib import crc32
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -24,6 +25,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # Every client reads the certificates of all authorities, which takes longer than most of what tests
 # ask for: 40 ms, and for each proxy again. Here all clients share what the first has read.
 ssl.create_default_context = cache(ssl.create_default_context)
+
+# A client that names no timeout waits 5 s by itself; other tests may hold a machine up for longer.
+for name in ("connect", "read", "write", "pool"):
+    setattr(signature(httpx.get).parameters["timeout"].default, name, 300)
 
 settings.register_profile(  # a stall is not a failure
     "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -54,12 +54,12 @@ class Client:
 
     async def until(self, found: bytes) -> bytes:
         """Read until this comes."""
-        return await asyncio.wait_for(self.reader.readuntil(found), 30)
+        return await asyncio.wait_for(self.reader.readuntil(found), 300)
 
 
 async def until(served, condition, step=None):
     """Ask the server for its health until a condition holds, which its own loop brings about."""
-    async with httpx.AsyncClient(base_url=served.url) as client, asyncio.timeout(10):
+    async with httpx.AsyncClient(base_url=served.url) as client, asyncio.timeout(300):
         while not condition():
             assert (await client.get("/health")).status_code == 200
             if step:
@@ -88,7 +88,7 @@ def jobs(served, count):
 async def running(served, *path):
     """A client whose text runs before another can ask: who comes next waits."""
     async with Client(served, *path) as client:
-        await until(served, lambda: served.engine.running)
+        await until(served, lambda: served.engine.running and served.service.jobs)
         yield client
 
 

@@ -105,7 +105,7 @@ def serve_app(app):
             yield listening.getsockname()[1]
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(300)
             assert not thread.is_alive()
 
 
@@ -114,7 +114,7 @@ def connect(port, request=b"", buffer=None):
     client = socket.socket()
     if buffer is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-    client.settimeout(20)
+    client.settimeout(300)
     client.connect(("127.0.0.1", port))
     client.sendall(request)
     return client

@@ -100,7 +100,7 @@ class Lockstep:
         with self._arrived:
             self._before += 1
             self._arrived.notify_all()
-        assert self._gate.acquire(timeout=30), "the test let no step through"
+        assert self._gate.acquire(timeout=300), "the test let no step through"
         return self._run(batch)
 
     async def step(self, count: int = 1) -> None:
@@ -114,7 +114,7 @@ class Lockstep:
 
         def wait() -> bool:
             with self._arrived:
-                return self._arrived.wait_for(lambda: self._before > self._through, timeout=30)
+                return self._arrived.wait_for(lambda: self._before > self._through, timeout=300)
 
         assert await asyncio.to_thread(wait), "the engine has no next step"
 

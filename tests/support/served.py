@@ -96,13 +96,13 @@ def serve_all(
 
     thread = Thread(target=asyncio.run, args=(main(),), daemon=True)
     thread.start()
-    assert ready.wait(30), "the server did not start"
+    assert ready.wait(300), "the server did not start"
     server, app = server_and_app
     try:
         yield Served(f"http://127.0.0.1:{port}", app)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(300)
         assert not thread.is_alive(), "the server did not end"
 
 

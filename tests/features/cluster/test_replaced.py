@@ -18,6 +18,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.features.cluster.launch import launch
 from cutaway.features.cluster.plan import Plan
 from support.random_llama import write_tiny_llama
+from support.waiting import poll_until
 
 serve = pytest.importorskip("ray.serve", reason="needs ray: pip install '.[test-ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Ray's own, in this process
@@ -76,7 +77,7 @@ class Load:
 async def load(llm, own):
     made = Load(llm, own)
     tasks = [asyncio.create_task(made.ask(i % len(own))) for i in range(6)]
-    await asyncio.sleep(1)
+    await poll_until(lambda: made.done)
     try:
         yield made
     finally:
@@ -95,8 +96,7 @@ def test_a_rolling_update_breaks_no_stream(cluster, tiny_path, own):
                 serve.run, engines(plan, "causal"), name=name, route_prefix=None
             )
             before = texts.done
-            await asyncio.sleep(1)
-            assert texts.done > before
+            await poll_until(lambda: texts.done > before)
         return texts
 
     plan = Plan.from_arguments("2", 1, {"model": str(tiny_path)}, {})
