@@ -22,7 +22,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import stat_model
 from cutaway.compute.loading.parts import start
 from cutaway.compute.loading.setup import Setup
-from cutaway.compute.model.ops import states
+from cutaway.compute.model.ops import convolutions
 from support.random_lfm2 import write_tiny_lfm2
 from support.random_llama import write_tiny_llama
 
@@ -242,7 +242,7 @@ def test_what_one_backend_lacks_the_other_has(tmp_path):
 
 
 def test_whatever_else_the_plan_refuses_is_a_sentence_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(states, "MOST_TAPS", 99)
+    monkeypatch.setattr(convolutions, "MOST_TAPS", 99)
     path = write_tiny_lfm2(tmp_path / "17.gguf", taps=17)
     with pytest.raises(FormatError, match=r"tensors do not fit .* a convolution has 2 to 16"):
         greedy(path)

@@ -12,12 +12,13 @@ from typing import NamedTuple
 from cutaway.compute.model.graph import Graph, Op
 from cutaway.compute.model.op import TokenMixer
 from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.convolutions import TokenShift
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Add, Scale, ScaleBy
 from cutaway.compute.model.ops.rows import EmbedPositions, EmbedTokens, EmbedTypes, LogitRows
-from cutaway.compute.model.ops.states import HeadStates, TokenShift
+from cutaway.compute.model.ops.states import HeadStates
 from cutaway.errors import InputError
 
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from cutaway.compute.model.op import Op, Tensor
 from cutaway.compute.model.ops.attention import Attend, AttentionMethods, attentions
+from cutaway.compute.model.ops.convolutions import ConvolutionMethods
 from cutaway.compute.model.ops.linear import Linear, LinearMethods
 from cutaway.compute.model.ops.mixture import MixtureMethods
 from cutaway.compute.model.ops.norms import NormMethods
@@ -23,8 +24,8 @@ __all__ = ["Graph", "Op", "Tensor"]
 
 
 class Graph(
-    RowMethods, NormMethods, LinearMethods, AttentionMethods, MixtureMethods, StateMethods,
-    NumberMethods, ShapeMethods,
+    RowMethods, NormMethods, LinearMethods, AttentionMethods, MixtureMethods, ConvolutionMethods,
+    StateMethods, NumberMethods, ShapeMethods,
 ):  # fmt: skip
     """Collects ops. Each part that is cut out of a graph is a graph, too."""
 

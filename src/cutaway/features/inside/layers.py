@@ -19,9 +19,9 @@ from cutaway.compute.backends import Inspectable, inspectable
 from cutaway.compute.backends.layout import state_layout
 from cutaway.compute.model import Op
 from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.convolutions import Conv
 from cutaway.compute.model.ops.mixture import Experts, activate
 from cutaway.compute.model.ops.states import (
-    Conv,
     DeltaNet,
     HeadStates,
     Mamba2,

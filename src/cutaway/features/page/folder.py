@@ -28,11 +28,11 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.model import Graph, Op
 from cutaway.compute.model.anatomy import Anatomy, StreamPart
 from cutaway.compute.model.ops.attention import Attend
+from cutaway.compute.model.ops.convolutions import Conv
 from cutaway.compute.model.ops.linear import Linear
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Mul, Scale
 from cutaway.compute.model.ops.states import (
-    Conv,
     DeltaNet,
     Mamba2,
     SelectiveScan,
