@@ -300,7 +300,7 @@ def test_keep_alive_says_how_long_a_model_stays(paths):
                 assert first["load_duration"] > 0
             assert loaded(served) == ["b:latest"]
             second = post(served, path, body | {"model": "b", "keep_alive": 0})
-            assert second.get("load_duration", 0) < 1e7
+            assert second.get("load_duration", 0) == 0
             wait_until_unloaded(served)
         post(served, "/api/generate", GENERATE | {"keep_alive": "1h"})
         [running] = get(served, "/api/ps")["models"]

@@ -189,8 +189,10 @@ class ModelSlot:
         use = Waiting(self, asyncio.get_running_loop().create_future())
         cache.queue.append(use)
         cache.advance()
+        if use.admitted.done():
+            return 0.0
         max_waiting = cache.max_waiting
-        if max_waiting is not None and len(cache.queue) > max_waiting and not use.admitted.done():
+        if max_waiting is not None and len(cache.queue) > max_waiting:
             self._leave(use)
             raise QueueFullError(f"the queue is full with {max_waiting} waiting: try again later")
         try:
