@@ -12,6 +12,7 @@
 
 #include "experts.h"
 #include "plain_arithmetic.h"
+#include "recurrent.h"
 
 namespace cutaway {
 namespace {

@@ -1,11 +1,11 @@
 // Ops that keep a recurrent state of each text.
+#include "recurrent.h"
+
 #include <math.h>
 #include <string.h>
 
 #include <algorithm>
 #include <stdexcept>
-
-#include "ops.h"
 
 namespace cutaway {
 
