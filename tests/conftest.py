@@ -1,6 +1,7 @@
 """What every test may use: models, coroutines as tests, and hypothesis without a clock."""
 
 import asyncio
+import gc
 import os
 import signal
 import ssl
@@ -68,6 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for i, case in enumerate(combinations):
             if i not in usual:
                 case.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: it need not be looked through for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def _each_choice(combinations: list[set[str]]) -> set[int]:
