@@ -164,14 +164,10 @@ class Page:
         self.tab.clock.run_for(350)  # the page's timers
         self.tab.evaluate("() => new Promise(requestAnimationFrame)")
 
-    def barriers(self, context=None, colours=True):
-        """Return (rule, elements) of each violation that axe calls serious or critical.
-
-        colours: compare those of texts and their grounds, too, which takes most of the time
-        """
+    def barriers(self, context=None):
+        """Return (rule, elements) of each violation that axe calls serious or critical."""
         axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
-        rules = {} if colours else {"color-contrast": {"enabled": False}}
-        options = {"resultTypes": ["violations"], "rules": rules}
+        options = {"resultTypes": ["violations"]}
         tool = axe.Axe("null") if self.tab.evaluate("() => 'axe' in window") else axe.Axe()
         violations = tool.run(self.tab, context, options).response["violations"]
         serious = [v for v in violations if v["impact"] in ("serious", "critical")]

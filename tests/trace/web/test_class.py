@@ -38,11 +38,21 @@ def address(request, hosted):
     return f"{hosted(request.getfixturevalue('folder'))}class.html"
 
 
-def test_each_paragraph_opens_what_it_claims(open_page, address):
+@pytest.mark.parametrize(
+    ("address", "dealt"),
+    [
+        ("served", slice(0, None, 2)), ("files", slice(1, None, 2)),
+        *(pytest.param(way, slice(None), marks=pytest.mark.slow) for way in ("served", "files")),
+    ],
+    indirect=["address"],
+    ids=["served", "files", "served-all", "files-all"],
+)  # fmt: skip
+def test_each_paragraph_opens_what_it_claims(open_page, address, dealt):
+    """In one of two ways, which open the same lessons; slow, in both."""
     page = open_page(address)
     links = page.tab.get_by_role("link", name=re.compile("^See it"))
     assert links.count() == len(PARAGRAPHS)
-    for number, paragraph in enumerate(PARAGRAPHS):
+    for number, paragraph in [*enumerate(PARAGRAPHS)][dealt]:
         article = page.tab.get_by_role("article", name=paragraph.title, exact=True)
         figures = article.locator(".figure").all_inner_texts()
         assert figures == re.findall(r"\{(.+?)\}", paragraph.text)
