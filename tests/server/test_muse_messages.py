@@ -29,7 +29,7 @@ CALL = (
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory):
     folder = tmp_path_factory.mktemp("muse")
-    path = write_marked_llama(folder, "muse-glimmer", Muse.marks, "<|eot|>")
+    path = write_marked_llama(folder, "families/muse-glimmer", Muse.marks, "<|eot|>")
     with LLM(path, threads=1, progress=False) as made:
         yield made
 

@@ -201,7 +201,9 @@ HARMONY_CALL = " to=functions.f<|channel|>commentary json<|message|>{}<|call|>"
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    return write_marked_llama(tmp_path_factory.mktemp("harmony"), "gpt-oss", MARKS, "<|return|>")
+    return write_marked_llama(
+        tmp_path_factory.mktemp("harmony"), "families/gpt-oss", MARKS, "<|return|>"
+    )
 
 
 @pytest.fixture

@@ -100,12 +100,12 @@ def list_grammars(
 BYTES = WORDS[:254]  # those that a text may have
 
 
-def write_marked_llama(folder: Path, family: str, marks: Collection[str], end: str) -> Path:
-    """Write a file of a model with a family's template and these marks; ``end`` ends its texts."""
+def write_marked_llama(folder: Path, template: str, marks: Collection[str], end: str) -> Path:
+    """Write a file of a model with a test template and these marks; ``end`` ends its texts."""
     fillers = WORDS[256 : 263 - len(marks)]
     tokens = ["<unk>", "<s>", "</s>", *BYTES, *marks, *fillers]
     metadata = {
-        "tokenizer.chat_template": (FOLDER / "families" / f"{family}.jinja").read_text("utf-8"),
+        "tokenizer.chat_template": (FOLDER / f"{template}.jinja").read_text("utf-8"),
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [
             *[2, 3, 3],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cutaway.errors import FormatError, InputError
 from cutaway.text.chat import ChatTemplate
 from cutaway.text.harmony import Harmony
+from cutaway.text.inkling import InklingMessages
 from cutaway.text.muse import Muse
 from cutaway.text.thinking import Thinking
 from cutaway.text.tools.dialect import TAGS
@@ -31,7 +32,7 @@ _PROBE_THOUGHT, _PROBE_TEXT, _PROBE_TOOL = (
     "cutaway probe text",
     "cutaway_probe_tool",
 )
-_MESSAGE_FORMS = (Harmony, Muse)
+_MESSAGE_FORMS = (Harmony, Muse, InklingMessages)
 _USER = {"role": "user", "content": "cutaway probe question"}
 _FIELDS = ("reasoning_content", "reasoning", "thinking")
 _VARIABLES = {"add_generation_prompt": False, "enable_thinking": True, "thinking": True}

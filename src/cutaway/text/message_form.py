@@ -2,7 +2,7 @@
 
 Knows what such formats share: marks between messages, thoughts and text before the last message,
 the grammar of whole answers, and a parser that takes an answer apart while it is written. What a
-header means, and how a call is written, is each format's own: ``harmony`` and ``muse``.
+header means, and how a call is written, is each format's own: ``harmony``, ``muse``, ``inkling``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ class MessageForm(Thinking):
 
     marks: ClassVar[Mapping[str, bytes]]
     """The name of each mark -> its byte in the parser's input."""
+    answer: ClassVar[str] = ANSWER
+    """The text of a prompt behind which the answer's first header begins."""
     in_headers: ClassVar[Collection[str]] = ()
     """The marks that are parts of a header."""
+    openings: ClassVar[Collection[str]] = (MESSAGE,)
+    """The marks with which a header ends, and a message's text begins."""
+    last: ClassVar[str] = ""
+    """The mark after the last message, if another than that which ends the answer."""
     final: ClassVar[str]
     """The header of a message with the answer."""
     preamble: ClassVar[str]
@@ -68,7 +74,7 @@ class MessageForm(Thinking):
 
     def with_prompt(self, prompt: str) -> Self:
         """Return a copy for answers to a prompt that ends within the assistant's first message."""
-        _, begins, header = prompt.rpartition(ANSWER)
+        _, begins, header = prompt.rpartition(self.answer)
         header = header if begins else self.final  # a text without messages
         return replace(self, header=header, opened=header == self.before)
 
@@ -94,6 +100,7 @@ class MessageForm(Thinking):
         """Return what a message with this header is: a thought, content or a call.
 
         Of a call, return the bytes that the parser of calls reads before the message's text.
+        header: it ends with the byte of the mark that opens the text
         tools: the names of the tools that may be called
         """
 
@@ -180,12 +187,13 @@ class MessageForm(Thinking):
         """Return the rules of messages; ``whole`` is the answer if the prompt opened no message."""
         behind = whole.replace("analysis?", "") if self.once else whole
         rest = {"": whole, self.before: f"thought ({behind})"}
-        begin = rest.get(self.header, answer_rule)  # a final message that the prompt has begun
+        text = f"{answer_rule} {self._literal(self.last)}" if self.last else answer_rule
+        begin = rest.get(self.header, text)  # a final message that the prompt has begun
         return [
             f"start: {begin}",
             f"analysis: {self._literal(self.before)} thought",
             f"thought: TEXT {self._literal(self.after)}",
-            f"final: {self._literal(self.final)} {answer_rule}",
+            f"final: {self._literal(self.final)} {text}",
             "TEXT: /(?s:.*)/",
         ]
 
@@ -207,7 +215,7 @@ class MessageParser:
     def __init__(self, form: MessageForm, tools: Sequence[Tool], new_id: Any) -> None:
         self._form = form
         self._names = {tool.name.encode() for tool in tools}
-        self._message = form.marks[MESSAGE]
+        self._openings = {form.marks[name] for name in form.openings}
         self._in_headers = {form.marks[name] for name in form.in_headers}
         self._calls = CallParser(form.calls, tools, new_id)
         self._header: bytearray | None = bytearray()  # None within a message's text
@@ -239,10 +247,11 @@ class MessageParser:
         if self._header is None:
             if not is_mark:
                 return self._grow(piece)
+            deltas = self._close()
             self._header = bytearray(piece if piece in self._in_headers else b"")
-            return self._close()
-        if piece == self._message:
-            return self._open(bytes(self._header))
+            return [*deltas, *self._open(piece)] if piece in self._openings else deltas
+        if piece in self._openings:
+            return self._open(bytes(self._header) + piece)
         if is_mark and piece not in self._in_headers:
             self._header.clear()
         else:
@@ -266,7 +275,7 @@ class MessageParser:
         text = self._text.push(data)
         return [self._kind(text)] if text else []
 
-    def _close(self) -> Iterable[Thought | Delta]:
+    def _close(self) -> Sequence[Thought | Delta]:
         if self._kind is None:
             return self._calls.finish()
         text = self._text.flush()

@@ -147,8 +147,10 @@ def with_schema(
 # -- answers of several messages ---------------------------------------------------------------
 # Harmony's templates take a thought as "thinking" and one call in a message; text before a call is
 # part of the thought. Muse's leave out the text of a message with calls, so it is its own message.
+# Inkling's write an empty text before calls where the content is "", and none where it is null.
 
 _HARMONY_MARK, _MUSE_MARK = "<|channel|>analysis<|message|>", "to=self<|message|>"
+_INKLING_MARK = "invoke_tool_json"
 """Texts that the source of every template of these formats has."""
 
 
@@ -159,7 +161,17 @@ def split_messages(messages: list[dict[str, Any]], source: str) -> list[dict[str
     """
     if _HARMONY_MARK in source:
         return _to_harmony(messages)
-    return _to_muse(messages) if _MUSE_MARK in source else messages
+    if _MUSE_MARK in source:
+        return _to_muse(messages)
+    return _to_inkling(messages) if _INKLING_MARK in source else messages
+
+
+def _to_inkling(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with null as the content of those that only call."""
+    return [
+        {**message, "content": message["content"] or None} if "tool_calls" in message else message
+        for message in messages
+    ]
 
 
 def _to_muse(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
