@@ -1,5 +1,6 @@
 """Every family looked into: what transformers has; sums that hold, and fail where one is wrong."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.inside_tables import describe_layer
 from cutaway.features.inside.logit_attribution import logit_attribution
 from cutaway.features.inside.look import inside
+from cutaway.features.inside.summary import page_header
 from cutaway.trace import Trace
 
 pytest.importorskip("torch", reason="needs torch: pip install '.[test-transformers]'")
@@ -195,6 +197,8 @@ def test_states_of_a_looped_model_are_parts_beside_its_last_run(folders, tmp_pat
         table = describe_layer(look, found, 3, llm.tokenizer.token_name)
         assert table[0].startswith("layer 1 in its run 2, L3: attention has no attribution, as")
         assert describe_layer(look, found, 15, str)[0].startswith("layer 3 in its run 2, L15: attr")
+        header = page_header(look, found, None, str, trace="", model="")
+        assert json.loads(header["runs"])[2:5] == [[0, 2], [1, 2], [0, 3]]
         with pytest.raises(InputError, match="the layers are 0 to 15"):
             llm.generate(IDS, interventions=["L16 x 0"], max_tokens=1)
         for layer, weight in look._decomposition.weights.items():

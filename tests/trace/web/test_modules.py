@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from cutaway import LLM
+from cutaway.compute.model.anatomy import LayerRun
 from cutaway.features.inside import summary
 from cutaway.features.inside.inside_tables import _describe_settling
-from cutaway.features.inside.look import inside
+from cutaway.features.inside.look import Look, inside
 from cutaway.features.inside.summary import heads, places
 from cutaway.files.weights.safetensors import write_safetensors
 from cutaway.trace import Trace
@@ -185,7 +186,19 @@ def test_the_lens(look, page):
         assert (got["layer"], got["id"], got["rank"]) == (row.layer, row.token_id, row.rank)
         assert got["drawnId"] == row.drawn
         assert got["probability"] == pytest.approx(row.probability, rel=1e-5)
-    assert page["all"]["lensSentence"] == _describe_settling(lens, "it")
+    assert page["all"]["lensSentence"] == _describe_settling(look, lens, "it")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")
+def test_a_layer_that_runs_again_is_named_with_its_run(look, tmp_path, monkeypatch):
+    last = look.layers - 1
+    runs = [LayerRun(0, i + 1) for i in range(look.layers)]
+    monkeypatch.setattr(Look, "runs", runs)
+    page = json.loads(run_node(JS / "step-inside.mjs", write_file(look, tmp_path)))
+    assert f"L{last}.H3, of layer 0 in its run {last + 1}: attribution" in page["headSentence"]
+    lens = look.lens(1)
+    assert f"layer 0 in its run {lens.settled}, L{lens.settled - 1} on" in page["lensSentence"]
+    assert page["lensSentence"] == _describe_settling(look, lens, "it")
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node here")

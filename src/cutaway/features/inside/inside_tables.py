@@ -50,17 +50,19 @@ def describe_step(
         phrase("attribution is no effect"),
         *describe_states(look, attribution, name, _MAX_LINES),
         "",
-        *describe_lens(attribution, lens, name, spark),
+        *describe_lens(look, attribution, lens, name, spark),
     ]
 
 
-def describe_lens(attribution: LogitAttribution, lens: Lens, name: Name, spark: Spark) -> list[str]:
+def describe_lens(
+    look: Look, attribution: LogitAttribution, lens: Lens, name: Name, spark: Spark
+) -> list[str]:
     """Describe the output head's prediction by layer, and the attention heads' attributions."""
     token = quote(name(attribution.token))
     return [
         f"what the head would say after each layer, and its heads' attribution to {token}",
         *_lens(lens, attribution, name, spark),
-        _describe_settling(lens, token),
+        _describe_settling(look, lens, token),
         phrase("not said"),
     ]
 
@@ -267,19 +269,20 @@ def _lens(lens: Lens, attribution: LogitAttribution, name: Name, spark: Spark) -
     return table(rows)
 
 
-def _describe_settling(lens: Lens, token: str) -> str:
+def _describe_settling(look: Look, lens: Lens, token: str) -> str:
     sentence = (
         f"after the last layer {token} is not the likeliest"
         if lens.settled is None
-        else f"{token} stays the likeliest {_first_layer(lens.settled)}"
+        else f"{token} stays the likeliest {_first_layer(look, lens.settled)}"
     )
     if lens.draw_settled is None:
         return sentence + "; the draw of this run cannot be repeated here."
-    return f"{sentence}; with the same luck the draw is the same {_first_layer(lens.draw_settled)}."
+    first = _first_layer(look, lens.draw_settled)
+    return f"{sentence}; with the same luck the draw is the same {first}."
 
 
-def _first_layer(row: int) -> str:
-    return "from before the first layer on" if row == 0 else f"from layer {row - 1} on"
+def _first_layer(look: Look, row: int) -> str:
+    return "from before the first layer on" if row == 0 else f"from {look.layer_name(row - 1)} on"
 
 
 # -- layers with a recurrent state -----------------------------------------------------------------

@@ -15,7 +15,7 @@ from cutaway.api.llm import LLM
 from cutaway.base.checks import check_int
 from cutaway.base.counting import count_from_1
 from cutaway.compute.backends import STEP_ROWS, inspectable
-from cutaway.compute.model.anatomy import Anatomy
+from cutaway.compute.model.anatomy import Anatomy, LayerRun
 from cutaway.compute.model.ops.attention import Attend
 from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.states import HeadStates, StateOp
@@ -84,12 +84,18 @@ class Look:
         """How many layers the model has."""
         return len(self._anatomy.stream) - 1
 
+    @property
+    def runs(self) -> list[LayerRun]:
+        """The layer at each depth, and which of its runs it is; [] if each layer runs only once."""
+        runs = self._anatomy.runs
+        is_looped = any(run > 1 for _, run in runs.values())
+        return [runs[depth] for depth in range(self.layers)] if is_looped else []
+
     def layer_name(self, depth: int) -> str:
         """Return "layer 3", or in a model that runs layers again "layer 3 in its run 2, L19"."""
-        runs = self._anatomy.runs
-        if max((run for _, run in runs.values()), default=1) == 1:
+        if not self.runs:
             return f"layer {depth}"
-        layer, run = runs[depth]
+        layer, run = self.runs[depth]
         return f"layer {layer} in its run {run}, L{depth}"
 
     @property

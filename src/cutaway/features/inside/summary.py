@@ -328,6 +328,8 @@ def page_header(
     extra: dict[str, Any] = {"kv_bytes": look.kv_bytes, "sinks": int(look.sinks.sum())}
     if look.has_state_heads:
         extra["kept"] = [*look.states]
+    if look.runs:
+        extra["runs"] = look.runs
     if lens is not None:
         drawn_ids = set() if lens.drawn is None else {*lens.drawn.tolist()}
         tokens |= {*lens.ids[:, 0].tolist(), *drawn_ids} - {-1}

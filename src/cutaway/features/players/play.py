@@ -145,5 +145,5 @@ class _Looking:
 
         look = inside(self._llm, self._trace, step)
         name = names_of(self._llm.tokenizer)
-        lines = describe_lens(look.logit_attribution(), look.lens(1), name, self._style.spark)
+        lines = describe_lens(look, look.logit_attribution(), look.lens(1), name, self._style.spark)
         return [*lines, "", look.proof()]

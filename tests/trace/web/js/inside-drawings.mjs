@@ -27,7 +27,7 @@ const near = (got, expected, within = 0.02) => assert.ok(Math.abs(got - expected
 
 test("a row of the tower for each row of the lens, from the bottom up", () => {
   const lens = lensRows(inside);
-  const rows = lens.map(({ id, drawnId, ...row }) => ({ ...row, name: `n${id}`, isStepToken: id === inside.token, draws: null, same: drawnId === inside.token }));
+  const rows = lens.map(({ id, drawnId, ...row }) => ({ ...row, after: "", name: `n${id}`, isStepToken: id === inside.token, draws: null, same: drawnId === inside.token }));
   const pitch = pitchOf(rows.length, 1);
   const drawing = tower(rows, "ours", { ...ROOM, pitch }, "said");
   assert.equal(drawing.attributes["aria-label"], "said");
@@ -43,7 +43,7 @@ test("a row of the tower for each row of the lens, from the bottom up", () => {
 
 test("the line of ranks is logarithmic, and its points are those of the rows", () => {
   const ranks = [1000, 250, 10, 1];
-  const rows = ranks.map((rank, i) => ({ layer: i - 1, name: "n", probability: 0.5, isStepToken: rank === 1, rank, draws: null, same: false }));
+  const rows = ranks.map((rank, i) => ({ layer: i - 1, after: i ? `layer ${i - 1}` : "", name: "n", probability: 0.5, isStepToken: rank === 1, rank, draws: null, same: false }));
   const drawing = tower(rows, "ours", { ...ROOM, pitch: 20 }, "");
   const points = all(drawing, "circle", "point").map(({ attributes }) => attributes.cx);
   const [far, , , one] = points;
@@ -51,6 +51,9 @@ test("the line of ranks is logarithmic, and its points are those of the rows", (
   const [line] = all(drawing, "path", "rank");
   const xs = line.attributes.d.slice(1).split("L").map((point) => Number(point.split(" ")[0]));
   assert.deepEqual(xs, points);
+  const titles = all(drawing, "g", "row").map((row) => row.children[0].children[0]);
+  assert.match(titles[0], /^before the first layer: n,/);
+  assert.match(titles[1], /^after layer 0: n,/);
   assert.deepEqual(all(drawing, "circle", "point").map(({ attributes }) => attributes.class.includes("chosen")), [false, false, false, true]);
 });
 
@@ -138,7 +141,7 @@ test("where no layer attends, attribution tints the text", () => {
 
 test("in a place too narrow for them drawings are scaled down", () => {
   const room = { width: 40, type: 1.5 };
-  const rows = [{ layer: -1, name: "n", probability: 0.5, isStepToken: false, rank: 7, draws: null, same: false }];
+  const rows = [{ layer: -1, after: "", name: "n", probability: 0.5, isStepToken: false, rank: 7, draws: null, same: false }];
   const narrow = [tower(rows, "ours", { ...room, pitch: 20 }, ""), ...[null, [0, 1]].map((head) => attentionDrawing(figures.attention(inside, head), tokenAt, room, ""))];
   const sizes = narrow.flatMap((drawing) => all(drawing, "rect", "hit").concat(all(drawing, "rect", "measured")).map(({ attributes }) => attributes.width));
   assert.ok(sizes.length > 16 && sizes.every((width) => width >= 0), String(sizes));

@@ -48,6 +48,8 @@ test("the layer from which on the lens agrees is shown once it is known", () => 
   const inside = { layers: 30, value: (name) => (name === "lens_settled" ? 28 : null) };
   assert.ok(at(stations(trace, first, inside), "layers").figures.includes("settled after layer 27"));
   assert.ok(!at(stations(trace, first, null), "layers").figures.some((text) => text.includes("settled")));
+  const looped = { layers: 30, value: (name) => (name === "lens_settled" ? 28 : Array.from({ length: 30 }, (_, i) => [i % 15, 1 + Math.floor(i / 15)])) };
+  assert.ok(at(stations(trace, first, looped), "layers").figures.includes("settled after layer 12 in its run 2, L27"));
 });
 
 test("before the first step the stations have no figures of one", () => {

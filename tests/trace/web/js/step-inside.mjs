@@ -24,6 +24,7 @@ console.log(JSON.stringify({
   cells: [...figures.cells(every, "entropy")],
   lens: figures.lensRows(inside),
   lensSentence: figures.lensSentence(inside, "it"),
+  headSentence: figures.headSentence(inside, every.at(-1), "it"),
   components: figures.components(inside),
   total: figures.total(inside),
 }));

@@ -12,7 +12,7 @@ import { box, group, label, mark, path, picture, round } from "./marks.js";
 /**
  * name, probability  of the likeliest token; isStepToken: whether it is the step's token; rank: of the step's token
  * draws              what the same luck would draw here; null: that cannot be repeated; same: whether that is the step's token
- * @typedef {{layer: number, name: string, probability: number, isStepToken: boolean, rank: number, draws: string | null, same: boolean}} TowerRow
+ * @typedef {{layer: number, after: string, name: string, probability: number, isStepToken: boolean, rank: number, draws: string | null, same: boolean}} TowerRow
  * width: pixels of the drawing; pitch: of a row; type: how much larger than usual the type is
  * @typedef {{width: number, pitch: number, type: number}} Room
  */
@@ -73,6 +73,6 @@ function layerRow(row, { cell, y, x, pitch, type }) {
 }
 
 /** @param {TowerRow} row @returns {string} */
-const describeRow = ({ layer, name, probability, rank, draws, same }) =>
-  `${layer < 0 ? "before the first layer" : `after layer ${layer}`}: ${name}, ${percent(probability)}; the step's token has rank ${thousands(rank)}`
+const describeRow = ({ after, name, probability, rank, draws, same }) =>
+  `${after ? `after ${after}` : "before the first layer"}: ${name}, ${percent(probability)}; the step's token has rank ${thousands(rank)}`
   + (draws === null ? "" : same ? "; the same luck draws it" : `; the same luck draws ${draws}`);

@@ -136,11 +136,23 @@ export function cells(figures, by) {
   return Int8Array.from(figures, (head) => (head[by] < 0 ? -1 : 1) * level(Math.abs(head[by]) / largest));
 }
 
+/** @param {StepInside} inside @param {number} depth @returns {string} "layer 3 in its run 2"; "" in a model that runs no layer again */
+export function runName(inside, depth) {
+  const [layer, run] = /** @type {number[]} */ (inside.value("runs")?.[depth] ?? []);
+  return run === undefined ? "" : `layer ${layer} in its run ${run}`;
+}
+
+/** @param {StepInside} inside @param {number} depth @returns {string} "layer 19", or "layer 3 in its run 2, L19" */
+export function layerName(inside, depth) {
+  const run = runName(inside, depth);
+  return run ? `${run}, L${depth}` : `layer ${depth}`;
+}
+
 // -- sentences ------------------------------------------------------------------------------------
 
-/** @param {HeadFigures} head @param {string} topToken the token with its largest weight @returns {string} */
-export const headSentence = (head, topToken) =>
-  `L${head.layer}.H${head.head}: attribution ${withSign(head.attribution, 3)}. Most attention: position ${head.most}, ${topToken} `
+/** @param {StepInside} inside @param {HeadFigures} head @param {string} topToken the token with its largest weight @returns {string} */
+export const headSentence = (inside, head, topToken) =>
+  `L${head.layer}.H${head.head}${runName(inside, head.layer) && `, of ${runName(inside, head.layer)}`}: attribution ${withSign(head.attribution, 3)}. Most attention: position ${head.most}, ${topToken} `
   + `(${percent(head.weight)}); position 0 ${percent(head.sink)}, previous token ${percent(head.previous)}, `
   + `induction ${percent(head.induction)}, entropy ${head.entropy.toFixed(2)}.`;
 
@@ -151,14 +163,14 @@ export const headSentence = (head, topToken) =>
 export function lensSentence(inside, token) {
   const settled = inside.value("lens_settled");
   const sentence = settled === null ? `after the last layer ${token} is not the likeliest`
-    : `${token} stays the likeliest ${layerPhrase(settled)}`;
+    : `${token} stays the likeliest ${layerPhrase(inside, settled)}`;
   const drawSettled = inside.value("draw_settled");
   if (drawSettled === null) return `${sentence}; the draw of this run cannot be repeated here.`;
-  return `${sentence}; with the same luck the draw is the same ${layerPhrase(drawSettled)}.`;
+  return `${sentence}; with the same luck the draw is the same ${layerPhrase(inside, drawSettled)}.`;
 }
 
-/** @param {number} row @returns {string} */
-const layerPhrase = (row) => (row === 0 ? "from before the first layer on" : `from layer ${row - 1} on`);
+/** @param {StepInside} inside @param {number} row @returns {string} */
+const layerPhrase = (inside, row) => (row === 0 ? "from before the first layer on" : `from ${layerName(inside, row - 1)} on`);
 
 /** @param {Component} component @param {number} before the sum of those before it @returns {string} */
 export const componentSentence = ({ name, attribution }, before) =>

@@ -3,6 +3,7 @@
  * a step. Knows the record, and the step's inside where it is known already. Knows no document.
  */
 
+import { layerName } from "./inside.js";
 import { countFrom1, memory, percent, thousands, visible, withSign } from "./numbers.js";
 import { PHASES } from "./series.js";
 import { stepView } from "./step-view.js";
@@ -89,7 +90,7 @@ function layers({ head }, view, inside, pass) {
       ...figuresIf(sizes?.experts, `${sizes?.experts_used} of ${sizes?.experts} experts`),
       ...figuresIf(view && !head.decoder, `reads ${thousands(view?.position ?? 0)} tokens`),
       ...figuresIf(ms, `${(ms ?? 0).toFixed(1)} ms`), // 0: the trace was written without times
-      ...figuresIf(settled, `settled after layer ${(settled ?? 0) - 1}`),
+      ...figuresIf(settled, inside ? `settled after ${layerName(inside, settled - 1)}` : ""),
     ],
   };
 }

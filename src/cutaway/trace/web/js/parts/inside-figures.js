@@ -4,7 +4,7 @@
  */
 
 import { attention, headName, stateLayers } from "../figures/attention.js";
-import { MOST_ROWS, components, lensRows, sortByAttribution, sortedPlaces, total } from "../figures/inside.js";
+import { MOST_ROWS, components, layerName, lensRows, sortByAttribution, sortedPlaces, total } from "../figures/inside.js";
 import { withSign } from "../figures/numbers.js";
 import { el, figure, update } from "./dom.js";
 import { COMPONENTS, EXPERTS, HEADS, LENS, PLACES, SCORES, STATES, componentRows, headRows, lensTable, otherPlaces, placeRows,
@@ -66,12 +66,12 @@ export class InsideFigures {
     if (part?.endsWith(".attn")) {
       const positionTables = head?.[0] === layer ? [table(`Positions of L${layer}.H${head[1]}`, PLACES,
         placeRows(sortedPlaces(inside, "attribution", head), tokenAt))] : [];
-      return [table(`Heads of layer ${layer}`, HEADS,
+      return [table(`Heads of ${layerName(inside, layer)}`, HEADS,
         headRows(sortByAttribution(allHeads.filter((figures) => figures.layer === layer)), tokenAt, head)),
       el("p", {}, `Rounding to 8 bits within it: ${withSign(inside.array("rounded")[layer] ?? 0, 4)}.`), ...positionTables];
     }
     if (experts.length && part?.endsWith(".mlp")) {
-      return [table(`Experts of layer ${layer}`, EXPERTS, experts.map(([id, share, attribution]) =>
+      return [table(`Experts of ${layerName(inside, layer)}`, EXPERTS, experts.map(([id, share, attribution]) =>
         el("tr", {}, ...[id, share.toFixed(3), withSign(attribution, 3)].map((text) => figure(text)))))];
     }
     return [el("p", { class: "faint" }, "This component has no heads.")];

@@ -9,7 +9,7 @@ import { bands } from "../drawings/bands.js";
 import { HEAD, pitchOf, tower } from "../drawings/tower.js";
 import { attends, attention, attentionSentence, headName, layersAttending, stateLayers, stateSentence, statesSentence, tintedBy, towerSentence } from "../figures/attention.js";
 import { phrase } from "../figures/catalogue.js";
-import { componentSentence, components, headSentence, heads, lensRows, lensSentence, nameIn, total } from "../figures/inside.js";
+import { componentSentence, components, headSentence, heads, layerName, lensRows, lensSentence, nameIn, total } from "../figures/inside.js";
 import { memory, thousands, visible, withSign } from "../figures/numbers.js";
 import { AttributionChart } from "./attribution-chart.js";
 import { button, el, replace, setText, update } from "./dom.js";
@@ -154,7 +154,7 @@ class InsidePanel extends View {
    */
   showPicture(inside, { map, head }, allHeads, tokenAt, fresh) {
     const rows = lensRows(inside);
-    const lens = rows.map(({ id, drawnId, ...row }) => ({ ...row, name: nameIn(inside, id), isStepToken: id === inside.token,
+    const lens = rows.map(({ id, drawnId, ...row }) => ({ ...row, after: row.layer < 0 ? "" : layerName(inside, row.layer), name: nameIn(inside, id), isStepToken: id === inside.token,
       draws: drawnId === null ? null : nameIn(inside, drawnId), same: drawnId === inside.token }));
     const token = nameIn(inside, inside.token);
     const attending = attends(inside);
@@ -174,7 +174,7 @@ class InsidePanel extends View {
     this.attention.show(reads ? (room) => attentionDrawing(read, tokenAt, room, attentionSentence(read, head, tokenAt)) : null);
     if (fresh) this.showStates(stateLayers(inside), tokenAt);
     const figures = allHeads[(head?.[0] ?? 0) * inside.heads + (head?.[1] ?? 0)];
-    setText(this.headSentence, !reads ? `Layer ${head?.[0]} does not attend.` : head && figures ? headSentence(figures, tokenAt(figures.most))
+    setText(this.headSentence, !reads ? `Layer ${head?.[0]} does not attend.` : head && figures ? headSentence(inside, figures, tokenAt(figures.most))
       : `${inside.value("sinks")} of ${thousands(allHeads.filter(({ weight }) => weight > 0).length)} heads give position 0 more than 30% of their weight. `
         + "Point at a head to see what it attends to, and how softmax makes weights of its scores.");
     setText(this.lensSentence, `Logit lens: ${lensSentence(inside, token)} ${stateSentence(inside)}`.trim());
