@@ -77,6 +77,10 @@ class Page:
         self._tab.goto(self.url)
         return self._tab
 
+    def stop_clock(self):
+        """Let the page's time stand still, in a minute: later than any pause of the test's."""
+        self._tab.clock.pause_at(self._tab.evaluate("() => Date.now() / 1000 + 60"))
+
     def slow_down(self):
         """Put a slow line before the page: 1.6 Mbit/s, and 150 ms there and back."""
         line = {"latency": 150, "downloadThroughput": 1.6e6 / 8, "uploadThroughput": 0.75e6 / 8}

