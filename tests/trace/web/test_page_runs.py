@@ -7,6 +7,7 @@ import pytest
 
 from cutaway.trace import Trace, diff_texts
 from support.browser import GREEDY, LUCKY, PROMPT, SEEN
+from support.paced import Paced
 
 pytestmark = pytest.mark.model
 
@@ -93,7 +94,8 @@ def test_a_second_click_does_not_fork_the_fork(page):
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
 
 
-def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
+def test_a_text_that_is_stopped_at_once_leaves_nothing(page, smollm2, monkeypatch):
+    paced = Paced(smollm2.engine, 0, monkeypatch)
     field = page.tab.get_by_label("Your message")
     field.fill("word " * 4000)
     field.press("Enter")
@@ -103,6 +105,7 @@ def test_a_text_that_is_stopped_at_once_leaves_nothing(page):
     assert page.tab.locator("chat-box li").count() == 0
     assert field.input_value() == ("word " * 4000).strip()
     assert "runs=" not in page.address
+    paced.allowed.release(10_000)
 
 
 def test_two_runs_stand_side_by_side(page):
