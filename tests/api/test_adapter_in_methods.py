@@ -9,6 +9,7 @@ from cutaway import LLM, AsyncLLM
 from cutaway.errors import InputError
 from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.look import inside
+from cutaway.methods.rows import GivenText
 from cutaway.rerun import replay
 from cutaway.trace import Trace
 from support.adapters import LAYER, adapter_of
@@ -24,7 +25,9 @@ def columns(base):
 ASKED = {
     "logits": lambda base, **a: base.logits(IDS, 3, **a),
     "row": lambda base, **a: base.row(IDS, [base.graph.ops[-1].out.name], {0: 2}, **a),
-    "last_rows": lambda base, **a: dict(base.last_rows(IDS, [(IDS, None), (IDS[:9], None)], **a)),
+    "last_rows": lambda base, **a: dict(
+        base.last_rows(GivenText(IDS), [GivenText(IDS), GivenText(IDS[:9])], **a)
+    ),
     "head": lambda base, **a: base.head(columns(base), **a),
     "embed": lambda base, **a: base.embed(["ab ba", "b"], **a),
     "score": lambda base, **a: base.score("ab", ["b", " ab"], **a),

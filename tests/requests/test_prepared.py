@@ -10,6 +10,7 @@ from cutaway import LLM, AsyncLLM
 from cutaway.cli.options import arguments
 from cutaway.cli.options.parser import Parser
 from cutaway.engine import ConstraintParams, Request, RunParams, Score, StopParams
+from cutaway.methods.rows import GivenText
 from cutaway.requests.completion import Stopwatch, Timing
 from cutaway.requests.keywords import KEYWORDS, Absent, Flag, RequestOptions
 from cutaway.requests.options import Options, parse_options
@@ -96,8 +97,8 @@ def test_a_yielded_result_is_not_referenced(tiny_path):
 
 def test_stopping_early_leaves_nothing(tiny_path):
     llm = LLM(tiny_path, threads=1)
-    texts = [((token, 5, 6), None) for token in range(40)]
-    rows = llm.last_rows((1, 5), texts)
+    texts = [GivenText((token, 5, 6)) for token in range(40)]
+    rows = llm.last_rows(GivenText((1, 5)), texts)
     next(rows)
     rows.close()
     llm.generate("ab", max_tokens=1)  # a step after it

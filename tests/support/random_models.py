@@ -129,15 +129,28 @@ def _adds_one(model: Any) -> bool:
     return name.startswith(("gemma", "nemotron", "qwen3_5", "qwen3_next", "muse_glimmer"))
 
 
-def logits(model: Any, ids: list[int]) -> np.ndarray[Any, Any]:
-    """Return transformers' logits: float32 (n, vocab)."""
+def logits(model: Any, ids: list[int], prompt_tokens: int = 0) -> np.ndarray[Any, Any]:
+    """Return transformers' logits: float32 (n, vocab).
+
+    prompt_tokens: how many first tokens are a prompt that is read to both sides; 0: none
+    """
     import torch
 
     if isinstance(model, (tiny_ling.Ling, tiny_rwkv.Rwkv)):
         return model.logits(ids)
     with torch.no_grad():
-        out: np.ndarray[Any, Any] = model(torch.tensor([ids])).logits[0].float().numpy()
+        parts = both_sides(prompt_tokens, len(ids))
+        out: np.ndarray[Any, Any] = model(torch.tensor([ids]), **parts).logits[0].float().numpy()
     return out
+
+
+def both_sides(prompt_tokens: int, length: int) -> dict[str, Any]:
+    """Return the arguments by which transformers reads a text's prompt to both sides."""
+    import torch
+
+    if not prompt_tokens:
+        return {}
+    return {"token_type_ids": (torch.arange(length) < prompt_tokens).long()[None]}
 
 
 def edit(path: Path, **changes: Any) -> None:

@@ -52,7 +52,10 @@ class Way:
 
 @dataclass
 class Trial:
-    """An engine, its requests (``asked``) and their events (``steps``)."""
+    """An engine, its requests (``asked``) and their events (``steps``).
+
+    cached  the prompt that fills the cache beforehand; None: one with another last token
+    """
 
     engine: Engine
     drafts: dict[str, DraftModel] = field(default_factory=dict)
@@ -62,6 +65,7 @@ class Trial:
     constraint: ConstraintParams = field(default_factory=ConstraintParams)
     requests: list[tuple[MockRequest, Sequence]] = field(default_factory=list)
     steps: list[Event] = field(default_factory=list)
+    cached: tuple[int, ...] | None = None
 
     def add(self, request: MockRequest) -> Sequence:
         sequence = request.add_to(self.engine)
@@ -123,7 +127,7 @@ class Trial:
         blocks = self.engine.blocks
         forget_cached(blocks)
         if prefix != "cold":
-            self.add(quick((*self.prompt[:-1], self.prompt[-1] - 1)))
+            self.add(quick(self.cached or (*self.prompt[:-1], self.prompt[-1] - 1)))
             self.finish()
         if prefix == "evicted":
             taken_blocks = blocks.allocate(blocks.free - len(self.prompt) // BLOCK)

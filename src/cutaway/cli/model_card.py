@@ -54,7 +54,7 @@ def _rows(card: ModelInfo, context: int) -> Iterator[tuple[str, str]]:
         if not c.experts:
             yield from _reads(card)
     yield "attention", _heads(c)
-    if not c.is_causal:
+    if c.attention != "causal":
         yield "", _attention(c)
     if c.heads:
         yield "positions", _positions(c)
@@ -152,6 +152,8 @@ def _attention(c: ModelConfig) -> str:
     kind = f"block-causal, in blocks of {c.attention} tokens" if blocks else c.attention
     if c.attention == "canvas":
         kind = "causal, but a block of a canvas sees all of itself"
+    if c.attention == "prefix-lm":
+        kind = "causal, but a prompt sees all of itself"
     return f"{kind}; rows predict the next position" if c.shift else str(kind)
 
 

@@ -10,9 +10,9 @@ from cutaway.errors import InputError, Name, TooLongError
 def last_seen(attention: str | int, position: int, length: int) -> int:
     """Return the last position, below ``length``, that the token at a position attends to.
 
-    Within a block that is denoised, attention "canvas" sees more.
+    Attention "canvas" sees more within a block that is denoised, "prefix-lm" within a prompt.
     """
-    if attention in ("causal", "canvas"):
+    if attention in ("causal", "canvas", "prefix-lm"):
         return position
     if isinstance(attention, str):
         return length - 1
@@ -20,8 +20,8 @@ def last_seen(attention: str | int, position: int, length: int) -> int:
 
 
 def shares_blocks(attention: str | int) -> bool:
-    """Whether keys and values of a whole KV block depend only on tokens up to its end."""
-    return attention in ("causal", "canvas") or (
+    """Whether texts of one salt share KV blocks that begin alike; see ``Request.salt_for``."""
+    return attention in ("causal", "canvas", "prefix-lm") or (
         isinstance(attention, int) and KV_BLOCK % attention == 0
     )
 
@@ -38,7 +38,8 @@ class Limits:
     attention  which tokens a token attends to: "causal", itself and those before it;
                "bidirectional", the whole text; a number n, block-causal: all up to the end of its
                own block of n tokens; "canvas": itself and those before it, and within the block
-               that is denoised the whole block
+               that is denoised the whole block; "prefix-lm": itself and those before it, and in
+               a prompt the whole prompt
     shift      whether a row predicts the next position, where attention is not causal
     mask_id    the mask token
     signal     how many numbers the model reads of each cell of a canvas besides its token: what
@@ -64,13 +65,13 @@ class Limits:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token attends to no later token, so that the model can continue a text."""
-        return self.attention == "causal"
+        """Whether a token after a text changes nothing in the text, so that it can be continued."""
+        return self.attention in ("causal", "prefix-lm")
 
     @property
     def fills_masks(self) -> bool:
         """Whether the model can predict the masked tokens of a text."""
-        return self.mask_id is not None and self.attention not in ("causal", "canvas")
+        return self.mask_id is not None and not self.is_causal and self.attention != "canvas"
 
     def longest(self, prompt_tokens: int, max_tokens: int) -> int:
         """The most tokens that a text can have, its prompt included."""
@@ -142,6 +143,12 @@ class Limits:
         has_start: whether there is a token for cells that are not revealed: a mask, or noise
         """
         self.check_head()
+        if self.attention == "prefix-lm":
+            raise InputError(
+                "denoise",
+                ": this model reads its prompt to both sides, and writes with generate alone: "
+                "leave it out",
+            )
         if self.is_causal:
             if block != 1:
                 raise InputError(

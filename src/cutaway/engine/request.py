@@ -157,6 +157,23 @@ class Request:
             return changed
         return 0, repr((self.adapter, changed, self.run.cache_salt))
 
+    def num_bidirectional(self, attention: str | int) -> int:
+        """How many first tokens attend to each other as a prompt; attention: the model's."""
+        return self.decoder.prompt_length(self) if attention == "prefix-lm" else 0
+
+    def salt_for(self, attention: str | int) -> tuple[int, str] | None:
+        """Return the salt with a model's attention.
+
+        Keys and values of a prompt that is read to both sides depend on all of it: only texts of
+        the same whole prompt share them.
+        """
+        if not (length := self.num_bidirectional(attention)):
+            return self.salt
+        from hashlib import sha256
+
+        prompt = sha256(repr(self.prompt_token_ids[:length]).encode()).hexdigest()
+        return 0, repr((self.salt, prompt))
+
     @property
     def is_constrained(self) -> bool:
         """Whether draws may have a mask of allowed tokens."""

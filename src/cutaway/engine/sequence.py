@@ -76,6 +76,9 @@ class Sequence:
     rewound            whether tokens were taken back, so that computed rows no longer fit
     outbox             the events that were emitted
     guest_code         calls code that the request brought
+    salt               see ``Request.salt_for``
+    num_bidirectional  how many first tokens attend to each other: a prompt's, where the model reads
+                       it to both sides; else 0
     decoding           its decoder's state (``Decoder.begin``)
     """
 
@@ -103,6 +106,9 @@ class Sequence:
         self.guest_code = GuestCode(self.outbox)
         assert request.sampling.seed is not None  # the engine has chosen one
         self.prompt_token_ids, self.seed = request.prompt_token_ids, request.sampling.seed
+        attention = self.vocabulary.limits.attention
+        self.salt = request.salt_for(attention)
+        self.num_bidirectional = request.num_bidirectional(attention)
         self._repeated = 0  # events that a restored canvas makes again, to be dropped
         self.decoder, self.decoding = request.decoder, request.decoder.begin()
         self.observe = request.observe if request.observe.any_step else None

@@ -85,6 +85,7 @@ def save_prefix(
     llm = llm.with_adapter(adapter)
     place = _file_name(path)
     check_place(place)
+    _check_causal(llm)
     to_save = _read_prompt(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
     if compute := check_bool("compute", compute):
         _check_worth(llm, to_save)
@@ -134,6 +135,16 @@ def _check_worth(llm: SyncLLM, to_save: PrefixToSave) -> None:
         raise InputError(
             "prompt",
             f" has {tokens} tokens, and whole KV blocks of {block} are saved: give a longer one",
+        )
+
+
+def _check_causal(llm: SyncLLM) -> None:
+    """Raise InputError where a prompt's beginning depends on its end."""
+    if llm.config.attention == "prefix-lm":
+        raise InputError(
+            "prompt",
+            ": this model reads it to both sides, so that no other prompt can use what is kept of "
+            "its beginning: give the whole prompt to each request",
         )
 
 
@@ -204,6 +215,7 @@ def restore_prefix(
     cache_salt: the salt of the texts that may use the prefix; it may differ from the one at saving
     """
     llm = llm.with_adapter(adapter)
+    _check_causal(llm)
     _check_cached(llm)
     salt = llm.request((), run=RunParams(cache_salt=cache_salt)).salt
     with (

@@ -57,6 +57,7 @@ def logits(
     interventions: "BoundInterventions | None" = None,
     *,
     adapter: str = "",
+    prompt_tokens: int = 0,
 ) -> Logits:
     """Teacher-forced logits, float32 (n, vocab): row i predicts the token at i + 1.
 
@@ -64,12 +65,15 @@ def logits(
     start: the position of the first row that is returned
     interventions: made by ``cutaway.engine.interventions.bind``
     adapter: the name of a loaded adapter, as for generate
+    prompt_tokens: how many first tokens are the prompt, which a model such as HRM-Text reads to
+    both sides; start is then prompt_tokens - 1 or more. Other models have no use for it
     Other texts run meanwhile.
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
-    start = check_int("start", start, 0, max(len(ids) - 1, 0))
+    prompt_tokens = check_int("prompt_tokens", prompt_tokens, 0, len(ids))
+    start = check_int("start", start, max(prompt_tokens - 1, 0), max(len(ids) - 1, 0))
     is_causal, positions = llm.config.is_causal, tuple(range(start, len(ids)))
-    decoder = Score(logits_from=start) if is_causal else ScoreBidirectional(positions)
+    decoder = Score(start, prompt_tokens) if is_causal else ScoreBidirectional(positions)
     request = llm.request(ids, decoder=decoder, interventions=interventions)
     first = start if is_causal else 0
     reader = LogitsReader(len(ids) - start, llm.tokenizer.vocab_size, first)
@@ -101,15 +105,20 @@ def row(
     interventions: "BoundInterventions | None" = None,
     *,
     adapter: str = "",
+    prompt_tokens: int = 0,
 ) -> Row:
     """The row that predicts the token after a text: its logits and tensors.
 
     names: tensors of ``graph``
     firsts: layer -> the first position whose keys and values are read
+    prompt_tokens: see ``logits``
     Other texts run meanwhile.
     """
     llm, ids = llm.with_adapter(adapter), check_ids("token_ids", token_ids)
-    with pin_text(llm, ids, interventions=interventions) as (sequence, wait):
+    with pin_text(llm, ids, interventions=interventions, prompt_tokens=prompt_tokens) as (
+        sequence,
+        wait,
+    ):
 
         def read() -> Row | None:  # None: other texts have taken the prefix's memory since
             ready = is_ready(sequence)
@@ -182,31 +191,44 @@ def whole_text(
         return text
 
 
+class GivenText(NamedTuple):
+    """A text whose last row is read.
+
+    interventions  of ``cutaway.engine.interventions.bind``
+    prompt_tokens  see ``logits``
+    """
+
+    token_ids: Sequence[int]
+    interventions: "BoundInterventions | None" = None
+    prompt_tokens: int = 0
+
+
 def last_rows(
     llm: SyncLLM,
-    like: Sequence[int],
-    texts: Iterable[tuple[Sequence[int], "BoundInterventions | None"]],
+    like: GivenText,
+    texts: Iterable[GivenText],
     stopped: Callable[[], bool] = bool,
     *,
     adapter: str = "",
 ) -> Iterator[tuple[int, Logits]]:
     """Yield (index, logits (vocab,)) of the token after each text, in the order in which they end.
 
-    texts: token ids, each with interventions of ``cutaway.engine.interventions.bind``
     like: the prefix of most texts, whose keys and values stay in memory if there is room
     stopped: called between steps; once it returns True, the iteration ends. Closing the iterator
     early aborts texts.
     """
-    llm, like = llm.with_adapter(adapter), check_ids("token_ids", like)
-    vocab = llm.tokenizer.vocab_size
+    llm, vocab = llm.with_adapter(adapter), llm.tokenizer.vocab_size
+    like_ids = check_ids("token_ids", like.token_ids)
     jobs = (
         (
-            llm.request(ids, decoder=Score(logits_from=len(ids) - 1), interventions=interventions),
+            llm.request(
+                ids, decoder=Score(len(ids) - 1, prompt_tokens), interventions=interventions
+            ),
             LogitsReader(1, vocab, len(ids) - 1),
         )
-        for ids, interventions in texts
+        for ids, interventions, prompt_tokens in texts
     )
-    with pin_text(llm, like, LATER):
+    with pin_text(llm, like_ids, LATER, like.interventions, prompt_tokens=like.prompt_tokens):
         for index, reader in iterate_ended(llm.owner, jobs, stopped):
             yield index, reader.logits()[0]
 
@@ -217,13 +239,18 @@ def pin_text(
     token_ids: Sequence[int],
     run: RunParams = _RUN,
     interventions: "BoundInterventions | None" = None,
+    *,
+    prompt_tokens: int = 0,
 ) -> Iterator[tuple[EngineSequence, Callable[[], None]]]:
     """Keep a text's keys and values, except the last token's, until other texts need the memory.
 
     The keys and values are computed when the `with` block begins. Yields the sequence, and a
     function that waits until the keys and values are in memory again.
+    prompt_tokens: see ``logits``
     """
-    request = llm.request(token_ids, decoder=PinPrefix(), run=run, interventions=interventions)
+    prompt_tokens = check_int("prompt_tokens", prompt_tokens, 0, len(token_ids))
+    decoder = PinPrefix(prompt_tokens)
+    request = llm.request(token_ids, decoder=decoder, run=run, interventions=interventions)
     with _pin_request(llm, request) as pin:
         yield pin
 

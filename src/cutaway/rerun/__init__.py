@@ -297,7 +297,8 @@ def logits(llm: LLM, trace: Trace) -> Logits:
     check_text("logits", llm, trace)
     prompt = trace.head.prompt_token_ids
     read = [*prompt, *(step.token_id for step in trace.steps[:-1])]
-    rows = llm.logits(read, len(prompt) - 1, bound(llm, trace.head))
+    length = len(prompt)
+    rows = llm.logits(read, length - 1, bound(llm, trace.head), prompt_tokens=length)
     for step, row in zip(trace.steps, rows, strict=True):
         if row_hash(row) != step.logits_hash:
             raise CutawayError(

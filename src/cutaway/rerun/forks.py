@@ -300,8 +300,9 @@ class Original:
     def _logits_after(self, text_before: list[int], following: Sequence[int]) -> Logits:
         """Return the logits of the tokens that follow, (len(following), vocab)."""
         rows = self._llm.logits(
-            [*text_before, *following[:-1]], len(text_before) - 1, self._interventions
-        )
+            [*text_before, *following[:-1]], len(text_before) - 1, self._interventions,
+            prompt_tokens=len(self.prompt),
+        )  # fmt: skip
         return rows[: len(following)]
 
 

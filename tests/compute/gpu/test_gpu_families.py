@@ -42,6 +42,11 @@ def test_its_logits_are_those_of_the_cpu(device, monkeypatch, name, quantize, tm
     compare(device, monkeypatch, name, quantize, tmp_path)
 
 
+def test_a_prompt_that_is_read_to_both_sides(device, monkeypatch, tmp_path):
+    """The rows of the first step attend to its end, those of the others to what is before."""
+    compare(device, monkeypatch, "hrm_text", None, tmp_path, prompt=STEPS[0])
+
+
 def test_experts_lie_in_several_buffers(device, monkeypatch, tmp_path):
     """And each kernel computes the items of those in its own, alone."""
     put = DeviceWeights._put
@@ -59,8 +64,11 @@ def test_experts_lie_in_several_buffers(device, monkeypatch, tmp_path):
     assert len(experts) > 1
 
 
-def compare(device, monkeypatch, name, quantize, tmp_path):
-    """Compute STEPS on both; return the backend of the GPU."""
+def compare(device, monkeypatch, name, quantize, tmp_path, prompt=0):
+    """Compute STEPS on both; return the backend of the GPU.
+
+    prompt: how many first tokens attend to each other
+    """
     monkeypatch.setenv("CUTAWAY_HOME", str(tmp_path / "home"))
     random_models.save(name, tmp_path / "model")
     model = LoadedModel.open(str(tmp_path / "model"), Setup(quantize=quantize), weights=False)
@@ -74,7 +82,8 @@ def compare(device, monkeypatch, name, quantize, tmp_path):
         positions = np.arange(start, start + count, dtype=np.int32)
         rows = np.unique([0, count // 2, count - 1]).astype(np.int32)
         one, table = np.zeros(count, np.int32), np.array([[7, 3]], np.int32)
-        batch = Batch(tokens, positions, one, table, rows)
+        limits = np.maximum(positions, prompt - 1) if prompt else None
+        batch = Batch(tokens, positions, one, table, rows, limits)
         assert cpu.run(batch).tobytes() == gpu.run(batch).tobytes(), f"{count} rows at {start}"
         start = 0 if name.endswith("deberta") else start + count  # which reads a text in one step
     return gpu

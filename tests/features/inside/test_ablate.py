@@ -13,6 +13,7 @@ from cutaway.engine.interventions import bind, parse_intervention
 from cutaway.features.inside.ablate import BY, ablate, text_parts
 from cutaway.features.inside.look import inside
 from cutaway.features.inside.steps import unrecorded_trace
+from cutaway.methods.rows import GivenText
 from cutaway.sampling import logprob
 from cutaway.sampling.luck import gumbel
 from cutaway.sampling.observe import row_hash
@@ -87,13 +88,13 @@ def test_each_is_the_text_without_it_alone(opened, traces, name, how):
 def test_the_last_rows_of_texts_are_their_logits(opened):
     """Of texts that begin alike or not; stopping early leaves no sequence in the engine."""
     llm, texts = opened("Q8_0"), [PROMPT[:i] + PROMPT[i + 1 :] for i in range(70)] + [[7], PROMPT]
-    rows = dict(llm.last_rows(PROMPT, ((text, None) for text in texts)))
+    rows = dict(llm.last_rows(GivenText(PROMPT), map(GivenText, texts)))
     assert [*range(72)] == sorted(rows)
     alone = opened("Q8_0", prefix_cache=False)
     for index, row in rows.items():
         expected = alone.logits(texts[index], len(texts[index]) - 1)[0]
         assert row.tobytes() == expected.tobytes()
-    begun = llm.last_rows(PROMPT, ((text, None) for text in texts))
+    begun = llm.last_rows(GivenText(PROMPT), map(GivenText, texts))
     next(begun)
     begun.close()
     assert llm.engine.is_idle
@@ -192,7 +193,7 @@ def test_knock_out_is_the_intervention_of_that_name(opened, traces, name):
     } - {len(PROMPT) - 1}
     interventions = [f"knock_out {part.start}-{part.stop - 1}" for part in done.parts]
     made = (bind([parse_intervention(text)], llm.graph, len(PROMPT)) for text in interventions)
-    rows = dict(llm.last_rows(PROMPT, ((PROMPT, one) for one in made)))
+    rows = dict(llm.last_rows(GivenText(PROMPT), (GivenText(PROMPT, one) for one in made)))
     for index, (part, change) in enumerate(zip(done.parts, interventions, strict=True)):
         one = OPTIONS | PURE | {"max_tokens": 1, "interventions": [change]}
         [step] = opened(name, prefix_cache=False).generate(PROMPT, **one).steps

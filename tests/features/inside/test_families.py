@@ -23,7 +23,7 @@ import torch
 
 from support.families.recurrent import RECURRENT
 from support.families.row import VOCAB, WINDOW
-from support.random_models import FAMILIES, context, save
+from support.random_models import FAMILIES, both_sides, context, save
 
 INKLING = [name for name in FAMILIES if FAMILIES[name].architecture == "inkling2"]
 SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
@@ -85,10 +85,12 @@ def test_what_transformers_has(folders, name, way, near):
         model = type(model).from_pretrained(path, attn_implementation="eager")
     else:
         model.set_attn_implementation("eager")
+    prompt_tokens = len(IDS) if llm.config.attention == "prefix-lm" else 0
     with torch.no_grad():
         theirs = model(
-            torch.tensor([look.token_ids]), output_attentions=True, output_hidden_states=True
-        )
+            torch.tensor([look.token_ids]), output_attentions=True, output_hidden_states=True,
+            **both_sides(prompt_tokens, len(look.token_ids)),
+        )  # fmt: skip
     weights = look.weights
     if "_swa" in name:  # whose class tells the weights without the sink's
         weights = weights / weights.sum(axis=-1, keepdims=True)

@@ -61,6 +61,20 @@ def test_the_reference_s_logits_are_those_of_transformers(random_model, name):
     assert few < (1e-4 if name in WRITERS else 1e-5)
 
 
+@pytest.mark.parametrize("prompt_tokens", [1, 40, 79])
+def test_a_prompt_is_read_to_both_sides_as_in_transformers(random_model, prompt_tokens):
+    """A token type of 1 says there what the prompt is; a model without prefix_lm takes none."""
+    path, theirs = random_model("hrm_text")
+    exact, start = theirs(IDS, prompt_tokens), prompt_tokens - 1
+    for backend, near in (("reference", 1e-3), ("cpu", 5e-2)):
+        ours = LLM(path, backend=backend).logits(IDS, start, prompt_tokens=prompt_tokens)
+        assert np.abs(ours - exact[start:]).max() < near
+    assert (np.abs(exact - theirs(IDS)).max() > 0.1) == (prompt_tokens > 1)
+    path, theirs = random_model("hrm_text-other")
+    ours = LLM(path, backend="reference").logits(IDS, start, prompt_tokens=prompt_tokens)
+    assert np.abs(ours - theirs(IDS)[start:]).max() < 1e-3
+
+
 def test_a_text_longer_than_the_first_training_s(random_model):
     """Longer than 64 tokens, where other factors stretch the positions."""
     path, theirs = random_model("phi3-longrope")

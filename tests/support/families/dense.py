@@ -83,9 +83,9 @@ DENSE: Mapping[str, Row] = {
         "HrmTextConfig", "hrm-text", **FOUR_HEADS, num_hidden_layers=2, head_dim=32, L_cycles=3,
         embedding_scale=7.0,
     ),
-    "hrm_text-other": decoder(  # one slow run for each fast one; a scale that follows from another
+    "hrm_text-other": decoder(  # one slow run for each fast one; prompts are read causally
         "HrmTextConfig", "hrm-text", **FOUR_HEADS, num_hidden_layers=1, head_dim=16,
-        H_cycles=3, L_cycles=1, initializer_range=0.25, tie_word_embeddings=True,
+        H_cycles=3, L_cycles=1, initializer_range=0.25, tie_word_embeddings=True, prefix_lm=False,
         **theta(700.0),
     ),
     "phi3": decoder("Phi3Config", "phi3", **FOUR_HEADS, sliding_window=None, pad_token_id=0),

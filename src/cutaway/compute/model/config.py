@@ -40,7 +40,8 @@ class ModelConfig:
 
     attention          which tokens a token attends to: "causal": itself and those before it;
                        "bidirectional": all tokens of its text; a number (block-causal): all up to
-                       the end of its block, where blocks have this many tokens
+                       the end of its block, where blocks have this many tokens; "canvas" and
+                       "prefix-lm": see ``Limits``
     shift              whether a row predicts the next position, if attention is not causal
     learned_positions  whether positions are vectors that are added, not rotations
     rope, rope_local   the ropes of layers that see the whole text, and of layers with a window
@@ -97,8 +98,8 @@ class ModelConfig:
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token attends only to itself and those before it, so that texts can grow."""
-        return self.attention == "causal"
+        """Whether a token after a text changes nothing in the text, so that texts can grow."""
+        return self.attention in ("causal", "prefix-lm")
 
     def as_kind(self, kind: type[Kind], **facts: Any) -> Kind:
         """Return this config as an architecture's subclass; facts: the fields that it adds."""

@@ -91,6 +91,10 @@ class Decoder(Protocol):
         """Return the most positions that the sequence can have; InputError where it cannot run."""
         ...
 
+    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
+        """How many first tokens are the prompt, to a model that reads it to both sides."""
+        return 0
+
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
         """Whether keys and values of a KV block depend only on tokens up to its end."""
         return True
@@ -135,7 +139,17 @@ class Autoregressive(Decoder):
             raise InputError("max_tokens", " must be 1 or more to write")
         limits.check_causal()
         limits.check_prompt(request.prompt_token_ids)
+        if limits.attention == "prefix-lm" and request.observe.prompt_top:
+            raise InputError(
+                "prompt_logprobs",
+                ": this model reads its prompt to both sides, so that no token of it is predicted: "
+                "leave it out, or give max_tokens 0, by which the text is read from left to right",
+            )
         return limits.longest(len(request.prompt_token_ids), request.stopping.max_tokens)
+
+    def prompt_length(self, request: "Request") -> int:
+        """The length of the prompt."""
+        return len(request.prompt_token_ids)
 
     def positions(self, sequence: "Sequence") -> int:
         """All tokens so far, and the prescribed ones after them."""
@@ -152,12 +166,12 @@ class Autoregressive(Decoder):
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
         """The pending tokens; after the last one, prescribed tokens as draft tokens."""
         start, scores = sequence.num_computed_tokens, sequence.wants_prompt_scores
-        tokens = sequence.tokens(start, start + (min(room, logit_room) if scores else room))
+        tokens, limits = next_tokens(sequence, room, min(room, logit_room) if scores else room)
         first = 0 if scores else len(tokens)
         is_last = start + len(tokens) == len(sequence)
         first_logit_row = min(first, len(tokens) - 1) if is_last else first
-        scheduled = Scheduled(sequence, start, tokens, first_logit_row=first_logit_row)
-        if is_last and sequence.num_prescribed:
+        scheduled = Scheduled(sequence, start, tokens, first_logit_row, limits=limits)
+        if is_last and not limits and sequence.num_prescribed:
             fits = min(room - len(tokens), logit_room - len(scheduled.wanted_rows))
             if prescribed := sequence.next_prescribed(fits):
                 scheduled.set_drafts(prescribed, "forced" if sequence.is_forced else "replay")
@@ -197,6 +211,21 @@ class Autoregressive(Decoder):
         if computed.outcomes and not sequence.request.run.kv_cache:
             sequence.num_computed_tokens = 0  # the naive loop: everything again at every step
         return events
+
+
+def next_tokens(
+    sequence: "Sequence", room: int, room_after_prompt: int
+) -> tuple[list[int], list[int] | None]:
+    """Return the next pending tokens, and the last position that each attends to; None: its own.
+
+    A prompt that is read to both sides is read to its end in one step: all of it, or nothing where
+    there is no room for all.
+    """
+    start, end = sequence.num_computed_tokens, sequence.num_bidirectional
+    if start >= end - 1:  # the prompt's last token attends to none after it
+        return sequence.tokens(start, start + room_after_prompt), None
+    tokens = sequence.tokens(start, end) if end - start <= room else []
+    return tokens, [end - 1] * len(tokens)
 
 
 def score_prompt(scheduled: Scheduled, computed: Computed) -> list[Scored]:

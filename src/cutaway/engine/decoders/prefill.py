@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
-from cutaway.engine.decoders import Computed, Decoder, score_prompt
+from cutaway.engine.decoders import Computed, Decoder, next_tokens, score_prompt
 from cutaway.engine.events import Embedded, Event, FinishReason, Scored
 from cutaway.engine.limits import last_seen
 from cutaway.engine.scheduled import Scheduled
@@ -55,9 +55,16 @@ class Score(PrefillOnly):
     """Scores each token of the prompt, by the model's own logits.
 
     logits_from  the first position whose logits are emitted; None: no logits are emitted
+    prompt_tokens  how many first tokens are the prompt, to a model that reads it to both sides;
+                 logits are then emitted from its last row on
     """
 
     logits_from: int | None = None
+    prompt_tokens: int = 0
+
+    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
+        """How many first tokens are the prompt."""
+        return self.prompt_tokens
 
     def reusable(self, sequence: "Sequence") -> int:
         """The tokens before the first row whose logits are still to be read."""
@@ -68,12 +75,12 @@ class Score(PrefillOnly):
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:
         """The pending tokens."""
         start = sequence.num_computed_tokens
-        tokens = sequence.tokens(start, start + min(room, logit_room))
+        tokens, limits = next_tokens(sequence, room, min(room, logit_room))
         first_logit_row = 0 if sequence.wants_prompt_scores else len(tokens)
         if self.logits_from is not None:
             emitted = max(self.logits_from, sequence.logits_emitted)
             first_logit_row = min(first_logit_row, max(emitted - start, 0))
-        return Scheduled(sequence, start, tokens, first_logit_row=first_logit_row)
+        return Scheduled(sequence, start, tokens, first_logit_row, limits=limits)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """Emit scores and logits of the wanted rows; the last token ends the sequence."""
@@ -115,6 +122,10 @@ class ScoreAnswers(PrefillOnly):
         limits.check_ids("token_ids", self.ends)
         return super().longest(request, limits)
 
+    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
+        """The length of the prompt, which the answer follows."""
+        return self.first
+
     def reusable(self, sequence: "Sequence") -> int:
         """The tokens before the first row whose logits are still to be read."""
         return min(self._next_row(sequence), len(sequence) - 1)
@@ -123,8 +134,8 @@ class ScoreAnswers(PrefillOnly):
         """The pending tokens, with the logits of each row that predicts a token of the answer."""
         start = sequence.num_computed_tokens
         before = max(self._next_row(sequence) - start, 0)
-        tokens = sequence.tokens(start, start + min(room, before + logit_room))
-        return Scheduled(sequence, start, tokens, first_logit_row=min(before, len(tokens)))
+        tokens, limits = next_tokens(sequence, room, min(room, before + logit_room))
+        return Scheduled(sequence, start, tokens, min(before, len(tokens)), limits=limits)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """Emit the scores; the last token ends the sequence."""
@@ -156,8 +167,17 @@ class ScoreAnswers(PrefillOnly):
 class PinPrefix(PrefillOnly):
     """Keeps the KV blocks of a text until the sequence is aborted.
 
-    All tokens but the last are computed; the blocks have room for the last row (``pinned.py``).
+    All tokens but the last are computed; the blocks have room for the last row (``pinned.py``). A
+    prompt that is read to both sides is computed to its end.
+
+    prompt_tokens  see ``Score``
     """
+
+    prompt_tokens: int = 0
+
+    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
+        """How many first tokens are the prompt."""
+        return self.prompt_tokens
 
     def reusable(self, sequence: "Sequence") -> int:
         """All tokens but the last."""
@@ -166,12 +186,14 @@ class PinPrefix(PrefillOnly):
     def rows(self, sequence: "Sequence", room: int, logit_room: int) -> Scheduled:  # noqa: ARG002
         """The pending tokens except the last, without logits."""
         start = sequence.num_computed_tokens
-        tokens = sequence.tokens(start, min(start + room, len(sequence) - 1))
-        return Scheduled(sequence, start, tokens, first_logit_row=len(tokens))
+        tokens, limits = next_tokens(sequence, room, min(room, len(sequence) - 1 - start))
+        return Scheduled(sequence, start, tokens, len(tokens), limits=limits)
 
     def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:  # noqa: ARG002
-        """Count the computed rows; return no events."""
-        scheduled.sequence.num_computed_tokens += len(scheduled.token_ids)
+        """Count the computed rows, without the last token's; return no events."""
+        sequence = scheduled.sequence
+        read = sequence.num_computed_tokens + len(scheduled.token_ids)
+        sequence.num_computed_tokens = min(read, len(sequence) - 1)
         return []
 
 

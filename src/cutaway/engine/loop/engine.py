@@ -339,6 +339,8 @@ class Engine:
             raise InputError("speculate", lacking)
         if self.backend.kv.state:
             _check_with_state(request)
+        if self.limits.attention == "prefix-lm":
+            _check_knockouts(request)
         if request.adapter not in self.backends:
             raise InputError("adapter", ": it is not loaded where the text is to be written")
         self._check_blocks(longest)
@@ -371,6 +373,16 @@ def _check_with_state(request: Request) -> None:
             "interventions",
             ": layers of this model have a recurrent state, from which no token can "
             "be knocked out; leave tokens out of the text instead",
+        )
+
+
+def _check_knockouts(request: Request) -> None:
+    """Raise InputError where tokens are hidden that other tokens of the prompt have read."""
+    if request.interventions and request.interventions.knocked_out:
+        raise InputError(
+            "interventions",
+            ": this model reads its prompt to both sides, and earlier tokens would have read the "
+            "token that is knocked out; leave tokens out of the text instead",
         )
 
 

@@ -124,7 +124,7 @@ class SequenceBlocks:
         if is_new and self._is_cached(sequence) and sequence.decoder.shares(sequence):
             text = sequence.tokens(0, whole * self._blocks.block)
             memory.blocks = self._blocks.publish(
-                memory.blocks, text, memory.published, sequence.request.salt
+                memory.blocks, text, memory.published, sequence.salt
             )
             memory.published = whole
         if self._states:
@@ -149,7 +149,7 @@ class SequenceBlocks:
                 return blocks.retain(shared, outside), last
         if not self._is_cached(sequence):
             return [], 0
-        cached = blocks.match(sequence.tokens(0, last), sequence.request.salt)
+        cached = blocks.match(sequence.tokens(0, last), sequence.salt)
         return cached, len(cached) * blocks.block
 
     def fetch(self, sequence: Sequence) -> bool:
@@ -160,7 +160,7 @@ class SequenceBlocks:
         if not self.store or sequence.id == self._fetched_for or not self._is_cached(sequence):
             return False
         token_ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
-        if self.store.fetch(token_ids, sequence.request.salt):
+        if self.store.fetch(token_ids, sequence.salt):
             return True
         self._fetched_for = sequence.id
         return False
@@ -174,7 +174,7 @@ class SequenceBlocks:
         if not self._finds(sequence):
             return
         block, last = self._blocks.block, sequence.decoder.reusable(sequence)
-        cached = self._blocks.match(sequence.tokens(0, last), sequence.request.salt)
+        cached = self._blocks.match(sequence.tokens(0, last), sequence.salt)
         memory = sequence.memory
         if len(cached) <= memory.published:
             self._blocks.release(cached)
@@ -192,7 +192,7 @@ class SequenceBlocks:
         if len(text) < block or not self._finds(sequence):
             return None
         before = sequence.memory.blocks[sequence.memory.published - 1] if start else None
-        return before, sequence.request.salt, text
+        return before, sequence.salt, text
 
     def _finds(self, sequence: Sequence) -> bool:
         """Whether the sequence can use its next block if another sequence computes it.
@@ -229,7 +229,7 @@ class SequenceBlocks:
         last = new.decoder.reusable(new)
         ids, block = new.tokens(0, last), self._blocks.block
         for sequence in running:
-            if sequence.num_computed_tokens < last and sequence.request.salt == new.request.salt:
+            if sequence.num_computed_tokens < last and sequence.salt == new.salt:
                 pairs = zip(ids, sequence.tokens(0, last), strict=False)
                 alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
                 sequence.memory.num_shared = max(sequence.memory.num_shared, alike // block * block)
@@ -239,7 +239,7 @@ class SequenceBlocks:
         if not self._is_cached(sequence):
             return 0
         ids = sequence.tokens(0, sequence.decoder.reusable(sequence))
-        return len(self._blocks.published_ids(ids, sequence.request.salt)) * self._blocks.block
+        return len(self._blocks.published_ids(ids, sequence.salt)) * self._blocks.block
 
     # -- sliding windows ---------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal
     Requests share a block only where it does not depend on later tokens. A replica always computes
     the last token, for its logits, and computes all tokens of a prompt that is scored.
     """
-    ids, salt = request.prompt_token_ids, request.salt
+    ids, salt = request.prompt_token_ids, request.salt_for(attention)
     keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()
     reusable = 0 if request.observe.prompt_top else max(len(ids) - 1, 0) // KV_BLOCK
     return Prompt(keys, min(reusable, len(keys)), len(ids), texts)

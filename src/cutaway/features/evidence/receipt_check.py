@@ -252,7 +252,7 @@ def check_some(
     for done, n in enumerate(drawn_steps(len(ids), count, seed), 1):
         progress("computing again", done, count)
         read = prompt + ids[:n]
-        [row] = llm.logits(read, len(read) - 1, interventions)
+        [row] = llm.logits(read, len(read) - 1, interventions, prompt_tokens=len(prompt))
         recorded = receipt.steps[n]
         if (now := f"{row_hash(row):016x}") != recorded.logits_hash:
             mismatch = ReceiptMismatch(n, "logits_hash", recorded.logits_hash, now)

@@ -225,7 +225,8 @@ def _bits(judge: LLM, prompt: str, text: str) -> float:
     before, after = judge.tokenize(prompt), judge.tokenizer.encode(text, goes_on=True)
     if not after:
         return 0.0
-    rows = judge.logits([*before, *after], start=len(before) - 1)[:-1]
+    length = len(before)
+    rows = judge.logits([*before, *after], start=length - 1, prompt_tokens=length)[:-1]
     return float(surprise(rows, after).sum())
 
 

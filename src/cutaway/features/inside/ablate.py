@@ -26,6 +26,7 @@ from cutaway.errors import CutawayError, InputError
 from cutaway.features.inside.logit_attribution import LogitAttribution
 from cutaway.features.inside.look import Look, inside
 from cutaway.features.inside.steps import Redraw
+from cutaway.methods.rows import GivenText
 from cutaway.rerun.forks import token_id_of
 from cutaway.rerun.request import bound
 from cutaway.sampling import ReadRow, read_rows
@@ -97,6 +98,12 @@ class Variant(NamedTuple):
     def apply(self, ids: Ids) -> Ids:
         """Return the whole text with its part replaced."""
         return ids[: self.start] + self.instead + ids[self.stop :]
+
+    def prompt_tokens(self, before: int) -> int:
+        """How many tokens the prompt has now; before: how many it had."""
+        if self.instead:  # as many as there were
+            return before
+        return before - min(self.stop, before) + min(self.start, before)
 
 
 def variants(
@@ -290,10 +297,17 @@ def ablate(
 
     parts: dict[int, AblatedPart] = {}
     progress("ablate", 0, len(ordered))
+    prompt_tokens = len(trace.head.prompt_token_ids)
     texts = (
-        (variant.apply(ids), bound(llm, trace.head, variant.interventions)) for variant in ordered
+        GivenText(
+            variant.apply(ids),
+            bound(llm, trace.head, variant.interventions),
+            variant.prompt_tokens(prompt_tokens),
+        )
+        for variant in ordered
     )
-    for index, row in llm.last_rows(ids, texts, is_over):
+    like = GivenText(ids, prompt_tokens=prompt_tokens)
+    for index, row in llm.last_rows(like, texts, is_over):
         parts[index] = whole.less(ordered[index], row)
         progress("ablate", len(parts), len(ordered))
     return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))

@@ -372,7 +372,10 @@ def inside(llm: LLM, trace: Trace, step: int) -> Look:
     anatomy, ids = Anatomy(llm.graph), ids_before(trace, step)
     last = np.array(len(ids) - 1)
     firsts = {op.layer: int(op.mask.first_seen(last)) for op in anatomy.attends}
-    row = llm.row(ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head))
+    row = llm.row(
+        ids, [op.out.name for op in llm.graph.ops], firsts, bound(llm, trace.head),
+        prompt_tokens=len(trace.head.prompt_token_ids),
+    )  # fmt: skip
     look = Look(llm, trace, step, row, anatomy)
     if not look.is_as_run:
         if llm.backend.name != "reference":

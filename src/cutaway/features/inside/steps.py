@@ -111,7 +111,9 @@ def unrecorded_trace(
     before = [*ids[0], *ids[1][:step]]
     head = _head(llm, ids[0], _settings(settings), check_interventions(interventions))
     if row is None:
-        hashed = row_hash(llm.logits(before, len(before) - 1, bound(llm, head))[0])
+        last, prompt_tokens = len(before) - 1, len(ids[0])
+        rows = llm.logits(before, last, bound(llm, head), prompt_tokens=prompt_tokens)
+        hashed = row_hash(rows[0])
     else:
         hashed = _read(row)
     if settings is not None:

@@ -81,6 +81,11 @@ def check_causal(model: LoadedModel) -> None:
             f"{model.name} does not write from left to right, which is all that a page without a "
             "server does: use cutaway serve"
         )
+    if model.config.attention == "prefix-lm":
+        raise InputError(
+            f"{model.name} reads its prompt to both sides, which a page without a server does not: "
+            "use cutaway serve"
+        )
 
 
 def write_page_folder(

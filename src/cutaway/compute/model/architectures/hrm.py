@@ -37,7 +37,13 @@ def _read_hrm_text(read: MetadataReader, c: ModelConfig) -> HrmText:
             f"{read.prefix}.slow_cycles and fast_cycles make the model {depth} layers deep; up to "
             f"{MOST_DEPTH} are supported"
         )
-    return c.as_kind(HrmText, slow_cycles=slow, fast_cycles=fast)
+    attention = "prefix-lm" if read.flag("attention.prefix_lm", False) else c.attention
+    if attention == "prefix-lm" and any(c.windows):
+        raise FormatError(
+            f"{read.prefix}.attention.prefix_lm is true, and layers have windows: a prompt that is "
+            "read to both sides is supported without them"
+        )
+    return c.as_kind(HrmText, attention=attention, slow_cycles=slow, fast_cycles=fast)
 
 
 def _norm(g: Graph, x: Tensor, _: str, eps: float) -> Tensor:

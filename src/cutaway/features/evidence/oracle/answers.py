@@ -151,7 +151,8 @@ def write_rows(path: str | Path, llm: LLM, answers: Sequence[EngineAnswer]) -> N
         name = f"answers.{n}"
         tensors[f"{name}.prompt_token_ids"] = np.array(answer.prompt_token_ids, np.int64)
         tensors[f"{name}.token_ids"] = np.array(answer.token_ids, np.int64)
-        tensors[f"{name}.logits"] = llm.logits(ids, len(answer.prompt_token_ids) - 1)
+        before = len(answer.prompt_token_ids)
+        tensors[f"{name}.logits"] = llm.logits(ids, before - 1, prompt_tokens=before)
     write_safetensors(
         Path(path), tensors, {"model": llm.name, "weights": llm.model.identity.weights}
     )

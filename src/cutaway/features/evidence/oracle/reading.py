@@ -76,7 +76,7 @@ def rows_of(llm: LLM, answer: EngineAnswer, first: int = 0, count: int | None = 
             "give the model more context"
         )
     ids = [*answer.prompt_token_ids, *answer.token_ids[: end - 1]]
-    return llm.logits(ids, before - 1 + first)
+    return llm.logits(ids, before - 1 + first, prompt_tokens=before)
 
 
 def read(

@@ -164,13 +164,15 @@ def _cut(scene: Scene, head: "HeadFigures", redraw: "Redraw | None") -> tuple[fl
     of the token drawn without it at all positions; "" where ``redraw`` is None).
     """
     from cutaway.engine.interventions import scale
+    from cutaway.methods.rows import GivenText
     from cutaway.rerun.request import bound
 
     ids, llm, attribution = tuple(scene.ids), scene.llm, scene.attribution
     place, last = head.place, len(ids) - 1
     cuts = scale(place, 0, positions=str(last)), scale(place, 0)
-    texts = [(ids, bound(llm, scene.trace.head, [cut])) for cut in cuts]
-    rows = dict(llm.last_rows(ids, texts))
+    prompt_tokens = len(scene.trace.head.prompt_token_ids)
+    texts = [GivenText(ids, bound(llm, scene.trace.head, [cut]), prompt_tokens) for cut in cuts]
+    rows = dict(llm.last_rows(GivenText(ids, prompt_tokens=prompt_tokens), texts))
     lead, here, all_ = (
         float(row[attribution.token]) - float(row[attribution.rival])
         for row in (scene.look.logits, rows[0], rows[1])
@@ -268,6 +270,8 @@ _DIGITS = 8  # hex digits of a hash
 def mask_lesson(scene: Scene) -> list[Exercise]:
     """Ask how many rows of logits change when one token changes."""
     scene.need("mask", _LEAST)
+    if scene.llm.config.attention == "prefix-lm":
+        raise InputError("topic", " mask: this model reads its prompt to both sides: take another")
     ids = scene.ids
     first = max(len(ids) - _ROWS, 0)
     names, place = [scene.name(token) for token in ids[first:]], (len(ids) - first) // 2

@@ -12,11 +12,12 @@ from cutaway.files.huggingface.rewrites import AsRow, Rewrite, RowParts
 
 
 def _hrm_text(config: JsonObject) -> dict[str, Any]:
-    """Return how often the stacks run, and the factor of embeddings."""
+    """Return how often the stacks run, the factor of embeddings, and how prompts are read."""
     scale = config.get("embedding_scale")
     return {
         "slow_cycles": config.size("H_cycles"),
         "fast_cycles": config.size("L_cycles"),
+        "attention.prefix_lm": config.flag("prefix_lm"),
         "embedding_scale": (
             1 / config.positive("initializer_range")
             if scale is None

@@ -6,7 +6,7 @@
 import "./chat.js";
 import "./completion.js";
 import "./typing.js";
-import { generates } from "../state/panels.js";
+import { continuesTexts, generates } from "../state/panels.js";
 import { Tabs } from "../parts/tabs.js";
 
 class AskBox extends Tabs {
@@ -24,7 +24,7 @@ class AskBox extends Tabs {
     const { about } = this.store.state;
     if (!about) return true;
     if (name === "chat") return about.chat && generates(about);
-    return name !== "typing" || (generates(about) && about.attention === "causal");
+    return name !== "typing" || (generates(about) && continuesTexts(about));
   }
 }
 

@@ -7,6 +7,7 @@
 
 import { ask } from "./api.js";
 import { countFrom1 } from "../figures/numbers.js";
+import { continuesTexts } from "./panels.js";
 import { StepInside } from "./step-inside.js";
 /** @import { Store, Run } from "./store.js" */
 /** @import { Trace } from "./trace.js" */
@@ -58,7 +59,7 @@ export class InsideCache {
     }
     const { about } = this.store.state;
     if (!about) return this.fromDocument(run, step, rival);
-    if (about.attention !== "causal" || run.trace.head.decoder) return { error: NOT_CAUSAL };
+    if (!continuesTexts(about) || run.trace.head.decoder) return { error: NOT_CAUSAL };
     const foreign = this.foreign(run);
     if (foreign) return { error: foreign };
     this.start(key, run, step, rival);

@@ -35,8 +35,11 @@ export const currentPanel = (name) => MERGED[name] ?? name;
 /** The panels by name. */
 export const PANELS = new Map(Object.values(GROUPS).flat().map(([name, label, element]) => [name, { label, element }]));
 
+/** @param {{ attention?: string | number }} about @returns {boolean} whether the model continues texts: later tokens change nothing in them */
+export const continuesTexts = (about) => about.attention === "causal" || about.attention === "prefix-lm";
+
 /** @param {State["about"]} about @returns {boolean} whether the model writes texts; encoders and rerankers write none */
-export const generates = (about) => about?.writes ?? (!about || about.attention === "causal" || Boolean(about.canvas));
+export const generates = (about) => about?.writes ?? (!about || continuesTexts(about) || Boolean(about.canvas));
 
 /** @param {State["about"]} about @returns {boolean} whether the model only compares texts, so that the page has nothing to write with */
 export const onlyCompares = (about) => Boolean(about?.near) && !generates(about);
@@ -51,6 +54,6 @@ export const firstPanel = (about) => (onlyCompares(about) ? "near" : about?.canv
 export function applies(name, { about, runs }) {
   if (name === "near") return Boolean(about?.near);
   if (name === "without" && about?.local) return false;
-  if (name === "inside" || name === "without") return !about || (about.attention === "causal" && about.writes !== false && about.local?.inside !== false);
+  if (name === "inside" || name === "without") return !about || (continuesTexts(about) && about.writes !== false && about.local?.inside !== false);
   return name !== "canvas" || Boolean(about?.canvas) || runs.some((run) => run.trace.known?.decoder);
 }
