@@ -7,6 +7,7 @@ import pytest
 from cutaway.compute.model.anatomy import Anatomy
 from cutaway.compute.model.graph import Graph
 from cutaway.compute.model.ops.attention import Heads
+from cutaway.errors import InputError
 
 N = 8
 SHAPES = {
@@ -36,6 +37,19 @@ def states(g, x, depth):
         for p in g.layers(1, depth=i):
             x = layer(g, g.add(state, state), p, 0)
     return x
+
+
+def test_a_second_matrix_behind_attention_is_refused():
+    g = Graph({**SHAPES, "blk.0.attn_more.weight": (N, N)})
+    x = g.embed("token_embd")
+    for p in g.layers(1):
+        a = g.attend(x, x, x, layer=0, heads=Heads(2, 2, 4), scale=1.0)
+        x = g.add(x, g.linear(g.linear(a, f"{p}attn_more"), f"{p}attn_output"))
+    g.linear(g.rms_norm(g.logit_rows(x), "", 1e-6), "token_embd")
+    anatomy = Anatomy(g)
+    assert [part.name for part in anatomy.parts] == ["embedding", "L0.attn"]
+    with pytest.raises(InputError, match="this one's has more"):
+        anatomy.check_paths()
 
 
 def count_calls(wiring, depth):

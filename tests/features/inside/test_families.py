@@ -31,11 +31,11 @@ SEVERAL = ("gemma3n", "gemma3n-other", *INKLING)
 """Those with several streams, or a mean of sums in place of a stream."""
 ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *SEVERAL)]
 NORMED = ["bloom", "muse_glimmer", "nanochat"]
-OTHERWISE = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
-"""Those between whose heads and matrices there is one matrix more."""
+LATENT = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
+"""Those whose heads read latents, and have a matrix each that makes values of these."""
 LOOPED = [name for name in ATTENDING if FAMILIES[name].architecture == "hrm-text"]
 """Those whose layers run several times; the last run's alone add to the last stream."""
-PLAIN = [name for name in ATTENDING if name not in (*OTHERWISE, *LOOPED)]
+PLAIN = [name for name in ATTENDING if name not in LOOPED]
 IDS = np.random.default_rng(1).integers(3, VOCAB, 24).tolist()
 STEP = 5
 CPU = 5e-3  # keys and values are halves
@@ -150,12 +150,25 @@ def test_a_model_without_one_stream_is_neither_shown_nor_changed(folders, name, 
             refused()
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_what_a_head_adds_through_a_latent_is_refused(folders, name):
-    _, look = looked_into(folders(name)[0], name, "cpu")
-    for ask in (look.logit_attribution, lambda: look.writes):
-        with pytest.raises(InputError, match="this one's reads latents"):
-            ask()
+@pytest.mark.each_choice
+@pytest.mark.parametrize("way", ["cpu", "rounded"])
+@pytest.mark.parametrize("name", LATENT)
+def test_heads_that_read_latents_write_through_two_matrices(folders, name, way):
+    """By brute force: each position's latent through the head's matrix, and the layer's."""
+    llm, look = looked_into(folders(name)[0], name, way)
+    found = look.logit_attribution(9)
+    along = look._decomposition.find_direction((found.token, 9))[0].along
+    for layer, part in enumerate(p for p in Anatomy(llm.graph).parts if p.path):
+        project, of_heads, _ = part.path
+        latents = look._row.values[layer][0].astype(float)  # (n, rank)
+        values = llm.backend.weight(of_heads.weights["weight"]).astype(float)
+        values = values.reshape(llm.config.heads, -1, latents.shape[1])
+        matrix = part.factor * llm.backend.weight(project.weights["weight"]).astype(float)
+        matrix = matrix.reshape(len(matrix), llm.config.heads, -1)
+        for h, t in ((0, 0), (1, 3), (llm.config.heads - 1, len(IDS))):
+            written = look.weights[layer, h, t] * (matrix[:, h] @ (values[h] @ latents[t]))
+            assert look.writes[layer, h, t] == pytest.approx(np.linalg.norm(written), rel=1e-6)
+            assert found.positions[layer, h, t] == pytest.approx(float(along @ written), abs=1e-7)
 
 
 @pytest.mark.parametrize(("name", "way"), dealt(PLAIN, [*WAYS]))
@@ -214,7 +227,7 @@ def test_states_of_a_looped_model_are_parts_beside_its_last_run(folders, tmp_pat
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize(
     "name",
-    [name for name in RECURRENT if "kimi" not in name and name not in INKLING],  # latents
+    [name for name in RECURRENT if name not in INKLING],
 )
 def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way):
     """CutawayError where parts, heads or positions do not; each layer with a state has its own."""
@@ -235,7 +248,8 @@ def test_attributions_of_models_with_recurrent_states_add_up(folders, name, way)
 @pytest.mark.each_choice
 @pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize(
-    "name", ["llama-tied", "gemma2", "gpt_neox", "qwen3_moe", "gpt2", "granite", "bloom"]
+    "name",
+    ["llama-tied", "gemma2", "gpt_neox", "qwen3_moe", "gpt2", "granite", "bloom", "deepseek_v3"],
 )
 def test_a_part_that_is_wrong_by_a_hundredth_is_found(folders, name, way):
     path, _ = folders(name)

@@ -32,7 +32,7 @@ class StreamPart:
     layer  None for terms before the first layer
     path   the ops from ``op`` back to the ``TokenMixer`` (attention, or an op with a state) from
            which the term comes, both included; empty if there is anything between but one matrix,
-           norms and gates
+           one more of each head, norms and gates
     """
 
     name: str
@@ -176,12 +176,12 @@ class Anatomy:
         return min((part.layer for part in self.parts if part.layer is not None), default=0)
 
     def check_paths(self) -> None:
-        """Raise InputError if more than matrix, norms and gates leads from attention to stream."""
+        """Raise InputError if more than ``StreamPart.path`` allows is behind an attention."""
         reached = [part for part in self.parts if isinstance(part.mixer, Attend)]
         if len(reached) < sum(op.layer >= self.first_added for op in self.attends):
             raise InputError(
-                "what a head adds is told of models whose attention has one matrix behind it; "
-                "this one's reads latents: its weights and the lens can be shown"
+                "what a head adds is told of models whose attention has one matrix behind it, and "
+                "one of each head; this one's has more: its weights and the lens can be shown"
             )
 
     @cached_property

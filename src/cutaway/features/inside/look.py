@@ -22,6 +22,7 @@ from cutaway.compute.model.ops.states import HeadStates, StateOp
 from cutaway.engine import Row
 from cutaway.engine.interventions import STATE, Affine, find
 from cutaway.errors import CutawayError, InputError
+from cutaway.features.inside.decomposition import Decomposition
 from cutaway.features.inside.layers import (
     SINK,
     ValueWeights,
@@ -35,11 +36,7 @@ from cutaway.features.inside.layers import (
     write_lengths,
 )
 from cutaway.features.inside.lens import Lens, Nearest, lens, nearest
-from cutaway.features.inside.logit_attribution import (
-    Decomposition,
-    LogitAttribution,
-    logit_attribution,
-)
+from cutaway.features.inside.logit_attribution import LogitAttribution, logit_attribution
 from cutaway.features.inside.picture import Picture
 from cutaway.features.inside.steps import Redraw
 from cutaway.methods.rows import text_state
@@ -284,7 +281,7 @@ class Look:
 
         rival: the rival's id or its text; None: the likeliest other token. An ablation may have
         another effect: later layers may erase what a part added. Raises CutawayError where the sums
-        are not those of the run, and InputError for a model whose attention reads latents.
+        are not those of the run, and InputError for a model with more behind its heads.
         """
         self._anatomy.check_paths()
         token_id = self.step.token_id

@@ -80,6 +80,7 @@ class HeadsLinear(Op, kind="heads_linear"):
 
     matrix_roles = ("weight",)
     is_stacked = True
+    is_linear = True
 
     def _compute(self, run: Run, x: Array) -> Array:
         matrices = run.weight(self.weights["weight"])  # (heads, out, in), or (out, in)

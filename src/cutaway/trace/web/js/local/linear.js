@@ -1,6 +1,6 @@
 /**
  * A row as linear functions: norms and matrices between heads and logits, their rounding, and attention
- * (src/cutaway/features/inside/logit_attribution.py and attention.py).
+ * (src/cutaway/features/inside/decomposition.py and layers.py).
  *
  * Knows sums in doubles; not a model's parts.
  */
