@@ -51,7 +51,7 @@ fuzz:
 	python tools/fuzz.py --minutes $(MINUTES) --json build/fuzz.json
 	python -m pip install --no-deps --upgrade --target build/sanitized -Cbuild-dir=build/sanitize -Cinstall.strip=false \
 	  -Ccmake.build-type=Debug -Ccmake.define.CUTAWAY_SANITIZE=ON .
-	python tools/fuzz.py gguf quantise folder prefix --minutes $(MINUTES) --seed 1000000 --json build/fuzz-sanitized.json \
+	python tools/fuzz.py gguf family-gguf quantise folder family prefix --minutes $(MINUTES) --seed 1000000 --json build/fuzz-sanitized.json \
 	  --native build/sanitized/cutaway/base/_native*.so
 
 # The site, in build/site: pip install '.[docs]' has what it needs. Notebooks are run, a warning is an error; all is read

@@ -14,7 +14,7 @@ from cutaway import LLM
 from support import tiny_rwkv, tiny_tokenizers
 from support.fuzz.format import Format
 from support.fuzz.models import TEMPLATE, TEXT, use_model
-from support.fuzz.mutation import mutate_bytes, mutate_json
+from support.fuzz.mutation import mutate_bytes, mutate_json, mutate_json_by_type
 from support.random_dflash import (
     HIDDEN,
     SPECULATORS,
@@ -60,12 +60,11 @@ class Folder(Format):
         self._zip(name, files)
 
     def _zip(self, name: str, files: dict[str, bytes]) -> None:
-        (self.folder / "seeds" / f"{name}.zip").write_bytes(_zip_files(files))
+        (self.folder / "seeds" / f"{name}.zip").write_bytes(zip_files(files))
 
     def draw(self, rng: Random) -> bytes:
         """Change values of JSON, of a tensor file's header or of a list, or rows, or bytes."""
-        with ZipFile(rng.choice(self.seeds)) as seed:
-            files = {name: seed.read(name) for name in seed.namelist()}
+        files = self.sound_files(rng)
         if rng.random() < 0.2:
             files["model.safetensors"] = _with_fewer_rows(rng, files["model.safetensors"])
         for _ in range(rng.choice((0, 1, 1, 2, 3))):
@@ -83,13 +82,19 @@ class Folder(Format):
                 files[name] = _tensors(rng, raw)
         if rng.random() < 0.03:
             del files[rng.choice((*files,))]
-        return _zip_files(files)
+        return zip_files(files)
+
+    def sound_files(self, rng: Random) -> dict[str, bytes]:
+        """Return the files of a random sound folder."""
+        with ZipFile(rng.choice(self.seeds)) as seed:
+            return {name: seed.read(name) for name in seed.namelist()}
 
     def use(self, data: bytes) -> None:
         """Open the folder, and generate text or embed."""
-        use_model(self._unzip(data), threads=1)
+        use_model(self.unzip(data), threads=1)
 
-    def _unzip(self, data: bytes) -> Path:
+    def unzip(self, data: bytes) -> Path:
+        """Write the files of a zip, and return their folder."""
         folder = self.scratch("folder")
         folder.mkdir(exist_ok=True)
         for path in folder.iterdir():
@@ -118,7 +123,7 @@ class Drafter(Folder):
 
     def use(self, data: bytes) -> None:
         """Generate a text with the drafter."""
-        drafter = self._unzip(data)
+        drafter = self.unzip(data)
         with LLM(self.folder / TARGET, progress=False, threads=1) as llm:
             llm.generate(TEXT, max_tokens=12, ignore_eos=True, speculate=f"dspark:{drafter}")
 
@@ -128,14 +133,15 @@ def _json(document: Any) -> bytes:
 
 
 def _mutate_json(rng: Random, raw: bytes) -> bytes:
-    """Return JSON with a few odd values; return other bytes unchanged."""
+    """Return JSON with a few odd values, or with others of their types; other bytes unchanged."""
+    mutate = mutate_json if rng.random() < 0.6 else mutate_json_by_type
     try:
-        return _json(mutate_json(rng, json.loads(raw)))
+        return _json(mutate(rng, json.loads(raw)))
     except ValueError:
         return raw
 
 
-def _zip_files(files: dict[str, bytes]) -> bytes:
+def zip_files(files: dict[str, bytes]) -> bytes:
     """Return a zip; equal files give equal bytes."""
     out = BytesIO()
     with ZipFile(out, "w") as zip:
@@ -201,7 +207,8 @@ def _list(rng: Random, raw: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def _safetensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
+def safetensors(shapes: dict[str, tuple[int, ...]]) -> bytes:
+    """Return a file of small whole numbers in these shapes."""
     rng, head, data = np.random.default_rng(5), dict[str, Any](), b""
     for name, shape in shapes.items():
         raw = rng.integers(-2, 3, shape).astype(np.float16).tobytes()
@@ -247,7 +254,7 @@ def _llama() -> dict[str, bytes]:
         mlp + "gate_proj.weight": (48, 32), mlp + "up_proj.weight": (48, 32),
         mlp + "down_proj.weight": (32, 48),
     }  # fmt: skip
-    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
+    return {"config.json": _json(config), "model.safetensors": safetensors(shapes)}
 
 
 def _mixtral() -> dict[str, bytes]:
@@ -265,7 +272,7 @@ def _mixtral() -> dict[str, bytes]:
             expert + "w2.weight": (32, 48),
             expert + "w3.weight": (48, 32),
         }
-    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
+    return {"config.json": _json(config), "model.safetensors": safetensors(shapes)}
 
 
 def _bert() -> dict[str, bytes]:
@@ -288,7 +295,7 @@ def _bert() -> dict[str, bytes]:
     shapes |= {f"{name}.bias": shape[:1] for name, shape in matrices.items() if "layer" in name}
     for name in ("embeddings.", layer + "attention.output.", layer + "output."):
         shapes |= {f"{name}LayerNorm.{part}": (32,) for part in ("weight", "bias")}
-    return {"config.json": _json(config), "model.safetensors": _safetensors(shapes)}
+    return {"config.json": _json(config), "model.safetensors": safetensors(shapes)}
 
 
 def _rwkv7() -> dict[str, bytes]:
@@ -300,7 +307,7 @@ def _rwkv7() -> dict[str, bytes]:
     settings = {"bos_token": "<|end|>", "eos_token": "\n\n", "added_tokens_decoder": specials}
     return {
         "config.json": _json(config),
-        "model.safetensors": _safetensors(tiny_rwkv.shapes_of(config)),
+        "model.safetensors": safetensors(tiny_rwkv.shapes_of(config)),
         "tokenizer_config.json": _json(settings | {"chat_template": TEMPLATE}),
         LIST: b"".join(lines),
     }

@@ -70,12 +70,16 @@ class Gguf(Format):
 
     def draw(self, rng: Random) -> bytes:
         """Return a file with changed parts, or changed bytes, or both; a few are unchanged."""
-        raw, other = (rng.choice(self.seeds).read_bytes() for _ in range(2))
+        raw, other = (self.sound_file(rng) for _ in range(2))
         if rng.random() < 0.03:
             return raw
         if rng.random() < 0.95:
             raw = Mutation(rng, Parts.read(raw), Parts.read(other)).run()
         return raw if rng.random() < 0.85 else mutate_bytes(rng, raw)
+
+    def sound_file(self, rng: Random) -> bytes:
+        """Return a random sound file."""
+        return rng.choice(self.seeds).read_bytes()
 
     def use(self, data: bytes) -> None:
         """Open a file, some with --quantize and --kv, and generate text."""
