@@ -1,5 +1,6 @@
 #!/bin/sh
 # Compiles native/tests/ and the native code, without Python: build.sh OUTPUT [FLAGS …].
+# KERNEL_FLAGS are more flags of the kernels alone, as -mrelaxed-simd: all else is compiled alike, and found in zig's cache.
 # CXX names the compiler, and with it the machine: CXX="python -m ziglang c++ -target wasm32-wasi" makes WebAssembly.
 # The tiers' flags are those of CMakeLists.txt.
 set -eu
@@ -44,7 +45,7 @@ avx512="$avx2 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-v
 # shellcheck disable=SC2086
 case $($cxx -dumpmachine) in
   x86_64*) tier avx512 $avx512 & tiles amx -DCUTAWAY_AVX512 $avx512 & tier avxvnni $avxvnni & tier avx2 $avx2 & ;;
-  wasm32*) tier wasm & ;;
+  wasm32*) tier wasm ${KERNEL_FLAGS:-} & ;;
   aarch64*) tier neon -march=armv8.2-a+dotprod+fp16 & tier i8mm -march=armv8.2-a+dotprod+fp16+i8mm & ;;
 esac
 threads="pool tests/pool tests/plan matrix_units" link=-pthread
