@@ -74,6 +74,7 @@ WAYS = {
 }
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "name",
