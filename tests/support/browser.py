@@ -94,6 +94,7 @@ class Page:
 
     def close(self):
         """Check that the tab was used, had no error and sent no request to another origin."""
+        self._tab.clock.resume()  # it is the context's, and the next page's
         assert "tab" in vars(self)
         elsewhere = [u for u in self.requests if not u.startswith((self.origin, "data:", "blob:"))]
         self._tab.close()  # and with it all that the page keeps
