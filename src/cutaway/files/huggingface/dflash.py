@@ -11,7 +11,7 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
-from cutaway.files.huggingface.draft_folder import MOST_LAYERS, DraftFolder
+from cutaway.files.huggingface.draft_folder import MOST_LAYERS, DraftFolder, llama_sizes
 from cutaway.files.huggingface.draft_vocabulary import MAPS
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
@@ -38,10 +38,6 @@ _HEAD = re.compile(r"(model\.)?lm_head\.weight")
 _NAME = re.compile(r"(?:model\.)?(?:layers\.(\d{1,3})\.)?(.+)\.(weight|bias)")
 _OF_TRANSFORMERS = "muse_glimmer_assistant"
 """The model_type of the drafter that transformers itself has."""
-_SIZES = {
-    "hidden_size": "embedding_length", "num_hidden_layers": "block_count",
-    "num_attention_heads": "attention.head_count",
-}  # fmt: skip
 
 
 class BlockDrafterFolder(DraftFolder):
@@ -78,18 +74,10 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata, without the prefix dflash, and the tensors of the rope."""
     for part in ("dflash_config", "transformer_layer_config"):
         config = config.with_fallback(config.part(part))
-    metadata: dict[str, Any] = {new: config.size(key) for key, new in _SIZES.items()}
-    heads = metadata["attention.head_count"]
-    config.must_be("hidden_act", "silu")
     config.must_be("markov_head_type", "vanilla")
     config.must_be("proposal_hidden_offset", 0)
-    width = config.get("head_dim") and config.size("head_dim")
-    width = width or metadata["embedding_length"] // heads
-    kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
-    eps = config.with_defaults({}, {"rms_norm_eps": 1e-6}).positive("rms_norm_eps")
-    metadata |= {
-        "attention.head_count_kv": kv_heads or heads, "attention.key_length": width,
-        "attention.layer_norm_rms_epsilon": eps,
+    metadata = llama_sizes(config) | {
+        "block_count": config.size("num_hidden_layers", MOST_LAYERS),
         "mask_token_id": config.id("mask_token_id"), "target_layers": _target_layers(config),
         "sample_from_anchor": config.flag("sample_from_anchor", _is_dspark(config)),
         "block_size": config.with_defaults({}, {"block_size": 16}).size("block_size"),
@@ -100,8 +88,8 @@ def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
     ):  # fmt: skip
         if config.get(key):
             metadata[new] = config.positive(key)
-    rope, tensors = rope_metadata(config, width, Ropes())
-    return metadata | _windows(config) | rope, tensors
+    rope, tensors = rope_metadata(config, metadata["attention.key_length"], Ropes())
+    return metadata | _windows(config, metadata["block_count"]) | rope, tensors
 
 
 def _is_dspark(config: JsonObject) -> bool:
@@ -130,13 +118,12 @@ def _layer_types(config: JsonObject, layers: int) -> list[str]:
     return kinds
 
 
-def _windows(config: JsonObject) -> dict[str, Any]:
+def _windows(config: JsonObject, layers: int) -> dict[str, Any]:
     """Return which layers see only a window, and in which a block's rows see none after them.
 
     As the authors define it, a layer with a window is causal, and another one is not, unless the
     config says of all. transformers' windows have one more token, and its layers are not causal.
     """
-    layers = config.size("num_hidden_layers", MOST_LAYERS)
     windows = [kind == "sliding_attention" for kind in _layer_types(config, layers)]
     causal = config.get("causal" if config.get("is_causal") is None else "is_causal")
     if config.flag("sliding_window_non_causal"):

@@ -18,6 +18,8 @@ from cutaway.files.huggingface.shards import Shards, SourcedFile, TensorSource, 
 MOST_LAYERS = 1000
 """A tensor's name has up to three digits for its layer."""
 
+_SIZES = {"hidden_size": "embedding_length", "num_attention_heads": "attention.head_count"}
+
 
 class DraftFolder(SourcedFile):
     """config.json and safetensors files, as one file with tensors such as eagle.fc.weight.
@@ -67,3 +69,18 @@ class DraftFolder(SourcedFile):
     def _read_config(self, config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the metadata, without the prefix, and the tensors of the rope."""
         raise NotImplementedError
+
+
+def llama_sizes(config: JsonObject) -> dict[str, Any]:
+    """Return the sizes of a head whose layers are Llama's, by GGUF's keys without a prefix."""
+    config.must_be("hidden_act", "silu")
+    sizes = {new: config.size(key) for key, new in _SIZES.items()}
+    heads = sizes["attention.head_count"]
+    kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
+    width = config.get("head_dim") and config.size("head_dim")
+    eps = config.with_defaults({}, {"rms_norm_eps": 1e-6}).positive("rms_norm_eps")
+    return sizes | {
+        "attention.head_count_kv": kv_heads or heads,
+        "attention.key_length": width or sizes["embedding_length"] // heads,
+        "attention.layer_norm_rms_epsilon": eps,
+    }

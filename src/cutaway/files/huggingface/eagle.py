@@ -11,7 +11,7 @@ from typing import Any
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.config import CONFIG
-from cutaway.files.huggingface.draft_folder import DraftFolder
+from cutaway.files.huggingface.draft_folder import DraftFolder, llama_sizes
 from cutaway.files.huggingface.draft_vocabulary import MAPS
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.rope import Ropes, rope_metadata
@@ -28,9 +28,6 @@ _OUTSIDE = {
     "fc": "fc", "norm": "output_norm", "lm_head": "output", "embed_tokens": "token_embd",
 }  # fmt: skip
 _TENSOR_NAME = re.compile(r"(?:model\.)?(?:(midlayer|layers\.0)\.)?(.+)\.(weight|bias)")
-_HEAD_KEYS = {
-    "hidden_size": "embedding_length", "num_attention_heads": "attention.head_count",
-}  # fmt: skip
 
 
 class EagleFolder(DraftFolder):
@@ -67,19 +64,10 @@ class EagleFolder(DraftFolder):
 
 def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the metadata, without the prefix eagle3, and the tensors of the rope."""
-    metadata: dict[str, Any] = {new: config.size(key) for key, new in _HEAD_KEYS.items()}
-    heads = metadata["attention.head_count"]
-    config.must_be("hidden_act", "silu")
     config.must_be("num_hidden_layers", 1)
-    width = config.get("head_dim") and config.size("head_dim")
-    width = width or metadata["embedding_length"] // heads
-    kv_heads = config.get("num_key_value_heads") and config.size("num_key_value_heads")
-    metadata["attention.head_count_kv"], metadata["attention.key_length"] = kv_heads or heads, width
-    metadata["attention.layer_norm_rms_epsilon"] = config.with_defaults(
-        {}, {"rms_norm_eps": 1e-6}
-    ).positive("rms_norm_eps")
+    metadata = llama_sizes(config)
     metadata["norm_before_residual"] = config.flag("norm_before_residual")
-    rope, tensors = rope_metadata(config, width, Ropes())
+    rope, tensors = rope_metadata(config, metadata["attention.key_length"], Ropes())
     if (layers := _layers(config)) is not None:
         metadata["target_layers"] = layers
     return metadata | rope, tensors
