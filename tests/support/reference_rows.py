@@ -18,13 +18,13 @@ def numbers(*shape):
 
 def run(x, build, weights=None, positions=None, limits=None):
     """What build(graph, x) makes of the rows x (M, n), one text at the given positions."""
-    held = {"x.weight": x} | (weights or {})
-    graph = Graph({name: w.shape for name, w in held.items()})
+    tensors = {"x.weight": x} | (weights or {})
+    graph = Graph({name: w.shape for name, w in tensors.items()})
     build(graph, graph.embed("x"))
     blocks = -(-max(positions or [len(x)]) // KV_BLOCK) + 1
-    backend = ReferenceBackend(graph, held, kv_blocks=blocks)
-    every = np.arange(len(x), dtype=np.int32)
-    places = every if positions is None else np.array(positions, np.int32)
+    backend = ReferenceBackend(graph, tensors, kv_blocks=blocks)
+    rows = np.arange(len(x), dtype=np.int32)
+    places = rows if positions is None else np.array(positions, np.int32)
     tables = np.arange(blocks, dtype=np.int32)[None]
-    batch = Batch(every, places, np.zeros(len(x), np.int32), tables, every, limits)
+    batch = Batch(rows, places, np.zeros(len(x), np.int32), tables, rows, limits)
     return backend.run(batch)
