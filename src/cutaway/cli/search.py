@@ -36,8 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="how many passages that model reads; default 50",
     )  # fmt: skip
     arguments.add_loading_arguments(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress while loading")
+    arguments.add_report_arguments(parser, "no progress while loading")
 
 
 def run(args: Namespace) -> int:
