@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from cutaway.errors import InputError
 from cutaway.text.characters import TextStream
 from cutaway.text.thinking import Thinking, Thought
 from cutaway.text.tools import CallParser, Content, Delta
@@ -166,9 +165,7 @@ class MessageForm(Thinking):
         parallel: whether one answer may have several calls, if the model writes several
         InputError: no tool may be called; a custom tool's grammar that cannot be nested.
         """
-        allowed = choice.allowed_tools(tools)
-        if not allowed:
-            raise InputError("tool_choice", " allows no tool; give tools, or generate without")
+        allowed = choice.require_tools(tools)
         required = choice.mode == "required"
         calls, rules = self._calls(allowed, parallel and not choice.is_named, required)
         before_json = self._before if answer_rule == "TEXT" else self._thoughts  # no preamble

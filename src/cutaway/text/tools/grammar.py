@@ -29,9 +29,7 @@ def grammar(
     required, a repeated call is the last
     InputError: no tool may be called; a custom tool's grammar that cannot be nested.
     """
-    allowed = choice.allowed_tools(tools)
-    if not allowed:
-        raise InputError("tool_choice", " allows no tool; give tools, or generate without")
+    allowed = choice.require_tools(tools)
     required = choice.mode == "required"
     rules = _Calls(
         dialect, allowed, parallel and dialect.allows_several and not choice.is_named, required

@@ -114,6 +114,12 @@ class ToolChoice:
             return ()
         return tuple(tool for tool in tools if self.names is None or tool.name in self.names)
 
+    def require_tools(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """Return the tools that may be called; InputError where there are none."""
+        if allowed := self.allowed_tools(tools):
+            return allowed
+        raise InputError("tool_choice", " allows no tool; give tools, or generate without")
+
 
 def parse_tools(value: Any, field: str = "tools") -> tuple[Tool, ...]:
     """Parse the tools of a client's JSON; InputError names the wrong field."""
