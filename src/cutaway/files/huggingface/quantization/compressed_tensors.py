@@ -19,6 +19,7 @@ from cutaway.files.huggingface.quantization.floats import (
     block_of,
     fp8_matrix,
     mxfp4_matrix,
+    output_scale_sides,
     scale_sides,
 )
 from cutaway.files.huggingface.quantization.grouped import (
@@ -149,12 +150,7 @@ def _integers(
     codes: reads codes in an order of columns; a byte has two codes if they have at most 4 bits
     """
     rows, cols = shape
-    sides = scale_sides(parts, _SCALE)
-    if sides[0] not in (1, rows):
-        raise FormatError(
-            f"the tensor {quote(parts.base + _SCALE)} has scales for {sides[0]} outputs, and "
-            f"there are {rows}; download the model again"
-        )
+    sides = output_scale_sides(parts, _SCALE, rows)
     group = group_of(parts.base + _SCALE, cols, sides[1], lengths)
     order = None
     if parts.has(_GROUPS):

@@ -89,6 +89,17 @@ def scale_sides(parts: MatrixParts, ending: str, *dtypes: str) -> Sides:
     return padded[0], padded[1]
 
 
+def output_scale_sides(parts: MatrixParts, ending: str, rows: int) -> Sides:
+    """Return the same for scales of outputs, or of all; FormatError for other outputs."""
+    sides = scale_sides(parts, ending)
+    if sides[0] not in (1, rows):
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} has scales for {sides[0]} outputs, and "
+            f"there are {rows}; download the model again"
+        )
+    return sides
+
+
 def fp8_matrix(
     parts: MatrixParts,
     block: Sides | None,

@@ -19,7 +19,11 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.quantization.floats import fp8_matrix, scale_sides
+from cutaway.files.huggingface.quantization.floats import (
+    fp8_matrix,
+    output_scale_sides,
+    scale_sides,
+)
 from cutaway.files.huggingface.quantization.grouped import (
     FLOATS,
     Bytes,
@@ -101,12 +105,7 @@ def _bits(settings: JsonObject) -> int:
 
 def _bytes(parts: MatrixParts, bits: int) -> Grouped:
     rows, cols = parts.sides(_CODES, "I8")
-    sides = scale_sides(parts, _SCALE)
-    if sides[0] not in (1, rows):
-        raise FormatError(
-            f"the tensor {quote(parts.base + _SCALE)} has scales for {sides[0]} outputs, and "
-            f"there are {rows}; download the model again"
-        )
+    sides = output_scale_sides(parts, _SCALE, rows)
     group = group_of(parts.base + _SCALE, cols, sides[1])
     has_zeros = parts.has(_ZERO)
     if has_zeros and scale_sides(parts, _ZERO, "I8") != sides:
