@@ -39,7 +39,7 @@ Values = dict[str, Any]
 _FULL = [line["full"] for line in json.loads(absent_keys.PATH.read_text()).values()]
 _LIKE = {
     "qwen2_vl": "qwen2_5_vl", "mimo": "qwen2", "kimi_k2": "deepseek_v3", "camembert": "roberta",
-    "new": "gte",
+    "new": "gte", "lfm2_bidirectional": "lfm2",
     "gemma4_unified_text": "gemma4_text", "a2d-llama": "llama",
 }  # fmt: skip
 _WHOLE = {
@@ -283,7 +283,11 @@ def texts(name: str, count: int) -> Iterator[str]:
 CONFIGS = sound_configs()
 """See `sound_configs`."""
 SEEN = _seen(
-    {name: configs for name, configs in CONFIGS.items() if name not in {*RWKV, "lfm2-encoder"}}
+    {
+        name: configs
+        for name, configs in CONFIGS.items()
+        if name not in {*RWKV, "lfm2-encoder", "lfm2_bidirectional"}
+    }
 )
 
 

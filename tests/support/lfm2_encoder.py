@@ -1,19 +1,34 @@
-"""LFM2.5's encoder, made of transformers' LFM2 by hand.
+"""LFM2.5's encoders, made of transformers' LFM2 by hand.
 
-transformers 5.24 has the causal model alone; the publisher's class changes its masks and the
+transformers 5.24 has the causal model alone; the publisher's classes change its masks and the
 padding of its convolutions.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 from support.families.recurrent import RECURRENT
 
-CHANGED = {"lfm2-encoder": RECURRENT["lfm2"]._replace(architecture="lfm2-bidir", kind="AutoModel")}
-"""The rows of models of transformers that are changed by hand."""
+CHANGED = {
+    "lfm2-encoder": RECURRENT["lfm2"]._replace(kind="AutoModel"), "lfm2-masked": RECURRENT["lfm2"],
+}  # fmt: skip
+"""The rows of models of transformers that are changed by hand; the latter has a head."""
 
 
 def see_both_sides(model: Any) -> Any:
     """Change a causal LFM2, so that each token sees the whole text; return it."""
+    if not hasattr(model, "lm_head"):
+        return _change_body(model)
+    _change_body(model.model)
+
+    def forward(self: Any, ids: Any) -> Any:
+        return SimpleNamespace(logits=self.lm_head(self.model(ids).last_hidden_state))
+
+    model.__class__ = type("Lfm2BidirectionalForMaskedLM", (type(model),), {"forward": forward})
+    return model
+
+
+def _change_body(model: Any) -> Any:
     causal = type(model)
 
     def forward(self: Any, ids: Any, attention_mask: Any = None) -> Any:

@@ -198,7 +198,6 @@ LAYERS = {
     "granite": PRE | QKV | GATED,
     "modern-bert": PRE | FUSED | GATE_AND_UP,
     "lfm2": PRE | QKV | HEAD_NORMS | GATED,
-    "lfm2-bidir": PRE | QKV | HEAD_NORMS | GATED,
     "lfm3": PRE | POST | QKV | HEAD_NORMS | GATED | {"attn_gate.weight": (4, N)},
     "lfm2moe": PRE | QKV | HEAD_NORMS | EXPERTS | CHOOSING,
     "olmo-hybrid": POST | QKV | GATED | {"attn_q_norm.weight": (Q,), "attn_k_norm.weight": (KV,)},
@@ -339,7 +338,7 @@ KEYS_FORGET = {f"ssm_conv1d_{x}.weight": (1, Q, 1, 4) for x in "qkv"} | {
 }  # fmt: skip
 STATES = {
     "olmo-hybrid": APART_NETS | APART, "kimi-linear": KEYS_FORGET,
-    **dict.fromkeys(("lfm2", "lfm2-bidir", "lfm2moe", "lfm3"), CONV),
+    **dict.fromkeys(("lfm2", "lfm2moe", "lfm3"), CONV),
     **dict.fromkeys(("qwen35", "qwen35moe"), DELTA_NET | APART),
     "qwen3next": DELTA_NET | {"ssm_ba.weight": (8, N)},
     **dict.fromkeys(("granitehybrid", "falcon-h1", "mamba2"), MAMBA),

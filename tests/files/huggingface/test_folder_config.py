@@ -393,16 +393,18 @@ def test_an_absent_key_is_what_transformers_takes_for_it(tmp_path, name):
 
 
 @pytest.mark.parametrize(("family", "name"), [
-    ("lfm2", "Lfm2BidirectionalForMaskedLM"), ("lfm2_moe", "Lfm2MoeBidirectionalModel"),
+    ("lfm2", "Lfm2BidirForSequenceRouting"), ("lfm2_moe", "Lfm2MoeBidirectionalModel"),
+    ("lfm2_bidirectional", "Lfm2BidirectionalForSequenceClassification"),
     ("lfm2_moe", "Lfm2BidirectionalModel"), ("lfm3", "Lfm3BidirectionalModel"),
 ])  # fmt: skip
 def test_encoders_are_not_read_as_if_they_were_causal(tmp_path, family, name):
-    values = READ[family]["full"] | {"architectures": [name]}
+    like = family.removesuffix("_bidirectional")
+    values = READ[like]["full"] | {"model_type": family, "architectures": [name]}
     with pytest.raises(
         FormatError, match=rf"architectures is \['{name[:30]}.* not supported; of enc"
     ):
         reading(tmp_path, values)
-    reading(tmp_path, values | {"architectures": ["Lfm2ForCausalLM"]})
+    reading(tmp_path, values | {"model_type": like, "architectures": ["Lfm2ForCausalLM"]})
 
 
 @pytest.mark.parametrize("kinds", [[[1]], [{}], [1], ["x"], 5, True])

@@ -231,11 +231,13 @@ def test_what_unseen_tokens_would_change_is_refused(tmp_path):
         LLM(tmp_path / "window").embed_tokens("the", "query")
 
 
-def test_an_encoder_of_lfm2_with_a_head_is_refused(tmp_path):
+def test_convolutions_that_read_zeros_for_unseen_fillers_are_refused(tmp_path):
     folder(tmp_path, "lfm2-encoder")
-    edit(tmp_path / "config.json", architectures=["Lfm2BidirectionalForMaskedLM"])
-    with pytest.raises(FormatError, match=r"architectures is .*MaskedLM.* not supported; of enc"):
+    edit(tmp_path / "config.json", conv_zero_padding=True)
+    with pytest.raises(FormatError, match=r"conv_zero_padding is True, .* not supported; where"):
         LLM(tmp_path)
+    edit(tmp_path / "config_sentence_transformers.json", attend_to_expansion_tokens=True)
+    assert LLM(tmp_path).embed_tokens("the", "query").tokens == (12,)
 
 
 def test_a_model_of_one_vector_says_so(tmp_path):

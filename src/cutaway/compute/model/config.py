@@ -146,6 +146,8 @@ class Architecture:
     learned_positions    positions are vectors that are added to the tokens', not rotations
     interleaved_rope     the numbers of a rotated pair are neighbours, not half the rotated apart
     has_states           layers without kv heads keep a recurrent state instead, or all layers do
+    centres              where tokens see the whole text, layers with a state are short convolutions
+                         that see as far to both sides, and have none
     heads                reads the heads from metadata and windows, if keys have another meaning
     """
 
@@ -162,6 +164,7 @@ class Architecture:
     learned_positions: bool = False
     interleaved_rope: bool = False
     has_states: bool = False
+    centres: bool = False
     heads: Callable[[MetadataReader, tuple[int, ...]], Heads] | None = None
 
 
@@ -252,6 +255,8 @@ def _recurrent(
     read: MetadataReader, row: Architecture, layers: int, attention: Attention
 ) -> tuple[bool, ...]:
     """Return whether each layer has a state."""
+    if row.centres and attention == "bidirectional":
+        return (False,) * layers
     flags = recurrent_layers(read, layers, has_states=row.has_states)
     if any(flags) and attention != "causal":
         raise FormatError(

@@ -221,7 +221,7 @@ def _text(config: JsonObject) -> JsonObject:
 _LIKE = {  # publishers' own classes, derived from those of transformers
     "Dream": "qwen2", "a2d-llama": "llama", "a2d-qwen2": "qwen2", "a2d-qwen3": "qwen3",
     "kimi_k2": "deepseek_v3", "mimo": "qwen2", "mistral3": "mistral", "new": "gte",
-    "rnd1": "qwen3_moe", "sdar": "qwen3", "sdar_moe": "qwen3_moe",
+    "lfm2_bidirectional": "lfm2", "rnd1": "qwen3_moe", "sdar": "qwen3", "sdar_moe": "qwen3_moe",
 }  # fmt: skip
 _ROPE, _OLD_ROPE, _OTHER_NAMES = "rope_parameters", "rope_scaling", "attribute_map"
 TABLE, TIED = Path(__file__).parent / "families/class_defaults.json", "tie_word_embeddings"

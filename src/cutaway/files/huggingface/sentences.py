@@ -181,22 +181,27 @@ def late_metadata(
     config: config.json; metadata: the tokenizer's. FormatError for what is not supported.
     """
     settings, words = JsonObject.read(folder / PROMPTS), _Words(metadata)
+    besides: dict[str, str | bool] = {"cutaway.embedding.normalize": True}
     masks = [path for kind, path in modules(folder) if kind == _MASK]
     classes = config.get("architectures")
     if isinstance(classes, list) and _COLBERT in classes:
         interaction = _read_colbert(JsonObject.read(folder / ARTIFACT), words)
     elif masks:
         mask = JsonObject.read(folder / masks[0] / "config.json")
-        return _read_sentence_transformers(
+        interaction, left = _read_sentence_transformers(
             settings, JsonObject.read(folder / TRANSFORMER), mask, words
         )
+        besides = {"cutaway.embedding.prompts": json.dumps(left)}
     elif settings.text("model_type") == "ColBERT" or any(
         key in settings.values for key in _OF_PYLATE
     ):
         interaction = _read_pylate(settings, words)
     else:
         return {}
-    return {**interaction.to_metadata(), "cutaway.embedding.normalize": True}
+    reads_fillers = interaction.filled_to and not interaction.fillers_are_seen
+    if reads_fillers and config.flag("conv_zero_padding"):  # LFM2's convolutions see zeros there
+        config.refuse("conv_zero_padding", "where tokens do not attend to fillers only false is")
+    return {**interaction.to_metadata(), **besides}
 
 
 class _Words:
@@ -266,8 +271,11 @@ def _read_colbert(config: JsonObject, words: _Words) -> LateInteraction:
 
 def _read_sentence_transformers(
     config: JsonObject, transformer: JsonObject, mask: JsonObject, words: _Words
-) -> dict[str, str | bool]:
-    """Read the settings of sentence-transformers 6: a prompt of one token is the marker."""
+) -> tuple[LateInteraction, dict[str, str]]:
+    """Read the settings of sentence-transformers 6, in which a prompt of one token is the marker.
+
+    Returns also the prompts of more tokens.
+    """
     prompts = config.part("prompts").values
     ids = {name: words.id_of(str(text)) for name, text in prompts.items() if text}
     markers = {name: token_id for name, token_id in ids.items() if token_id is not None}
@@ -289,7 +297,7 @@ def _read_sentence_transformers(
         words.filler(transformer, expansion.text("token")) if expanded else 0,
         expansion.flag("attend"), words.ids_of(skipped),
     )  # fmt: skip
-    return {**interaction.to_metadata(), "cutaway.embedding.prompts": json.dumps(left)}
+    return interaction, left
 
 
 def _size(config: JsonObject, key: str, default: int) -> int:

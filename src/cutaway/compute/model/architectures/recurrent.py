@@ -3,14 +3,13 @@
 ``files/huggingface/families/recurrent.py`` reads their folders.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from cutaway.compute.model.architectures.llama import layer_of_norms_behind
 from cutaway.compute.model.architectures.parts import (
-    SEES_ALL,
     attention,
     embedding,
     feed_forward,
@@ -18,7 +17,7 @@ from cutaway.compute.model.architectures.parts import (
 )
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.layers import heads_of, recurrent_layers
+from cutaway.compute.model.layers import recurrent_layers
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads
@@ -63,18 +62,38 @@ ConvMethod = Callable[..., Tensor]
 # -- LFM2 and 3: a short convolution between two gates in most layers, attention in the others -----
 
 
-def lfm2(g: Graph, c: ModelConfig) -> Tensor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lfm2(ModelConfig):
+    """The config of LFM2.
+
+    convolves: by layer, whether it has a short convolution; has_head: whether tokens are predicted
+    """
+
+    convolves: tuple[bool, ...]
+    has_head: bool
+
+
+def _read_lfm2(read: MetadataReader, c: ModelConfig) -> Lfm2:
+    convolves = recurrent_layers(read, c.layers, has_states=True)
+    return c.as_kind(
+        Lfm2, convolves=convolves, has_head=c.is_causal or read.flag("masked_head", False)
+    )
+
+
+def lfm2(g: Graph, c: Lfm2) -> Tensor:
     """Build LFM2 (Liquid AI 2025, arXiv 2511.23404). GGUF names the last norm token_embd_norm.
 
     LFM3 (2026) also has windows with a rope of their own and, in most sizes, norms after both parts
-    of a layer and a gate for each head.
+    of a layer and a gate for each head. In LFM2.5's encoders (2026) tokens see to both sides; some
+    have no head.
     """
-    x = _lfm2_layers(g, c, c.recurrent, Graph.conv)
-    return head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
+    x = _lfm2_layers(g, c, Graph.conv if c.is_causal else Graph.centred_conv)
+    logits = head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
+    return logits if c.has_head else g.cut_head()
 
 
-def _lfm2_layers(g: Graph, c: ModelConfig, convolves: Sequence[bool], conv: ConvMethod) -> Tensor:
-    """Add all layers; convolves: by layer, whether it has a short convolution; conv: which kind."""
+def _lfm2_layers(g: Graph, c: Lfm2, conv: ConvMethod) -> Tensor:
+    """Add all layers; conv: the kind of their short convolutions."""
     has_post_norms = g.has("blk.0.post_attention_norm.weight")
     has_gate = any(g.has(f"blk.{i}.attn_gate.weight") for i in range(c.layers))
     gate = Graph.sigmoid_mul if has_gate else None
@@ -85,7 +104,7 @@ def _lfm2_layers(g: Graph, c: ModelConfig, convolves: Sequence[bool], conv: Conv
     x = embedding(g, c)  # (M, hidden)
     for layer, p in enumerate(g.layers(c.layers)):
         h = g.rms_norm(x, f"{p}attn_norm", c.norm_eps)
-        if convolves[layer]:
+        if c.convolves[layer]:
             a = _short_conv(g, h, layer, conv)
         else:
             rope = c.rope_local if c.windows[layer] else c.rope
@@ -102,25 +121,6 @@ def _short_conv(g: Graph, h: Tensor, layer: int, conv: ConvMethod) -> Tensor:
     p, n = f"blk.{layer}.shortconv.", h.width
     b, c, x = (g.linear(h, f"{p}in_proj", (i * n, (i + 1) * n)) for i in range(3))
     return g.linear(g.mul(c, conv(g, g.mul(b, x), f"{p}conv", layer=layer)), f"{p}out_proj")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lfm2Encoder(ModelConfig):
-    """The config of LFM2.5's encoders; convolves: by layer, whether it has a short convolution."""
-
-    convolves: tuple[bool, ...]
-
-
-def _read_lfm2_encoder(read: MetadataReader, c: ModelConfig) -> Lfm2Encoder:
-    convolves = recurrent_layers(read, c.layers, has_states=True)
-    return c.as_kind(Lfm2Encoder, convolves=convolves)
-
-
-def lfm2_encoder(g: Graph, c: Lfm2Encoder) -> Tensor:
-    """Build LFM2.5 Embedding and ColBERT (2026), in which tokens see to both sides; no head."""
-    x = _lfm2_layers(g, c, c.convolves, Graph.centred_conv)
-    head(g, c, g.rms_norm(g.logit_rows(x), "token_embd_norm", c.norm_eps))
-    return g.cut_head()
 
 
 # -- Qwen 3.5, Qwen3-Next: delta nets in three of four layers, gated attention in the others -------
@@ -233,11 +233,7 @@ def olmo_hybrid(g: Graph, c: OlmoHybrid) -> Tensor:
     return head(g, c, g.rms_norm(g.logit_rows(x), "output_norm", c.norm_eps))
 
 
-_LFM2 = Architecture(lfm2, has_states=True)
-_LFM2_ENCODER = Architecture(
-    lfm2_encoder, extend=_read_lfm2_encoder, defaults=SEES_ALL,
-    heads=lambda read, _: heads_of(read, has_states=True),
-)  # fmt: skip
+_LFM2 = Architecture(lfm2, has_states=True, centres=True, extend=_read_lfm2)
 _QWEN35 = Architecture(
     qwen35, has_states=True, extend=read_states, layer=qwen35_layer,
     defaults={"full_attention_interval": 4},
@@ -245,9 +241,8 @@ _QWEN35 = Architecture(
 
 ROWS: Mapping[str, Architecture] = {
     "lfm2": _LFM2,  # and 2.5
-    "lfm2-bidir": _LFM2_ENCODER,
-    "lfm3": _LFM2,
-    "lfm2moe": replace(_LFM2, mixture=Mixture(used=1, gating="sigmoid")),
+    "lfm3": replace(_LFM2, centres=False),
+    "lfm2moe": replace(_LFM2, centres=False, mixture=Mixture(used=1, gating="sigmoid")),
     "olmo-hybrid": Architecture(
         olmo_hybrid, has_states=True, extend=_read_olmo_hybrid,
         defaults={"full_attention_interval": 4},

@@ -61,6 +61,12 @@ def _lfm2(config: JsonObject) -> dict[str, Any]:
     return _short_convs(config, kinds, FULL)
 
 
+def lfm2_encoder(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of LFM2.5's encoders, in which tokens see to both sides."""
+    is_masked = "ForMaskedLM" in str(config.get("architectures"))
+    return lfm2(config) | {"attention.causal": False, "masked_head": is_masked}
+
+
 def _short_convs(config: JsonObject, kinds: Any, *attend: str) -> dict[str, Any]:
     """Return the key-value heads of each layer, and the length of convolutions.
 
@@ -232,7 +238,7 @@ _LFM2 = Family(
     },
     names={"rms_norm_eps": "norm_eps"},
 )  # fmt: skip
-_LFM2_ENCODER = replace(_LFM2, architecture="lfm2-bidir")
+_LFM2_ENCODER = replace(_LFM2, prefixes=("model.", "lfm2."), metadata=lfm2_encoder)
 _LFM3 = replace(
     _LFM2, architecture="lfm3", metadata=lfm3, rope=Ropes(proportional=True), rebuild=_check_parts,
     layer={
@@ -367,6 +373,7 @@ _OLMO_HYBRID = Family(
 
 ROWS: Mapping[str, Family] = {
     "lfm2": _LFM2,
+    "lfm2_bidirectional": _LFM2_ENCODER,
     "lfm2_moe": _LFM2_MOE,
     "lfm3": _LFM3,
     "olmo_hybrid": _OLMO_HYBRID,
@@ -378,14 +385,20 @@ ROWS: Mapping[str, Family] = {
 }
 
 
+_ENCODERS = ("Lfm2BidirectionalModel", "Lfm2BidirectionalForMaskedLM")
+
+
 def _lfm2_variant(config: JsonObject, _: Iterable[str]) -> Family | None:
-    """Return the encoder's row; its class is not transformers' and shares the model_type."""
-    classes = str(config.get("architectures"))
-    if "Bidirectional" not in classes:
+    """Return the encoder's row; the publisher's classes have LFM2's own model_type."""
+    name, classes = config.text("model_type"), config.get("architectures")
+    if name != "lfm2_bidirectional" and "Bidir" not in str(classes):
         return None
-    if config.get("model_type") != "lfm2" or "Lfm2BidirectionalModel" not in classes:
-        config.refuse("architectures", "of encoders only Lfm2BidirectionalModel of lfm2 is")
+    is_supported = classes is None or classes in ([name] for name in _ENCODERS)
+    if name not in ("lfm2", "lfm2_bidirectional") or not is_supported:
+        config.refuse("architectures", f"of encoders only {' and '.join(_ENCODERS)} of lfm2 are")
     return _LFM2_ENCODER
 
 
-VARIANTS: Mapping[str, Variant] = dict.fromkeys(("lfm2", "lfm2_moe", "lfm3"), _lfm2_variant)
+VARIANTS: Mapping[str, Variant] = dict.fromkeys(
+    ("lfm2", "lfm2_bidirectional", "lfm2_moe", "lfm3"), _lfm2_variant
+)
