@@ -290,7 +290,7 @@ def free(long_llm):
 
 def test_stop_ends_a_prompt_that_is_still_being_computed(long_llm, monkeypatch):
     before, turns = free(long_llm), []
-    stream = long_llm.stream([1] * (3 * MAX_ROWS), **OPTIONS)
+    stream = long_llm.stream([2] * (3 * MAX_ROWS), **OPTIONS)  # in no cache
     run = long_llm.backend.run
     monkeypatch.setattr(
         long_llm.backend, "run", lambda b: (turns.append(b), stream.stop(), run(b))[2]
