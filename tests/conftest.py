@@ -96,6 +96,11 @@ def _each_choice(combinations: list[set[str]]) -> set[int]:
 # the tests that interrupt one would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# So it is with nohup and SIGHUP. A function is no part of what children inherit, and this process
+# still goes on.
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
 
 _MOST_S = 900  # of one test, on a machine that does much else
 
