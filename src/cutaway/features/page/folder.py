@@ -1,8 +1,8 @@
 """A page that runs a model by itself, as a folder for any static host.
 
 Knows the files that the page's own loop (trace/web/js/local) reads: the plan, packed weights, the
-tokenizer, the places of a model's parts, and the facts of the model in a trace's head and in the
-page's settings. Computes nothing.
+tokenizer, and the facts of the model in a trace's head and in the page's settings. Computes
+nothing.
 """
 
 import json
@@ -14,34 +14,16 @@ from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import Any, NamedTuple, TypeVar
 
 from cutaway._version import __version__
 from cutaway.api.llm import LLM
-from cutaway.base import _native
 from cutaway.base.progress import megabytes
-from cutaway.compute.backends import STEP_ROWS, record_page
-from cutaway.compute.backends.layout import state_layout
+from cutaway.compute.backends import record_page
 from cutaway.compute.loading.model import LoadedModel
-from cutaway.compute.model import Graph, Op
-from cutaway.compute.model.anatomy import Anatomy, StreamPart
-from cutaway.compute.model.ops.attention import Attend
-from cutaway.compute.model.ops.convolutions import Conv
-from cutaway.compute.model.ops.linear import Linear
-from cutaway.compute.model.ops.norms import NormOp
-from cutaway.compute.model.ops.numbers import Mul, Scale
-from cutaway.compute.model.ops.states import (
-    DeltaNet,
-    Mamba2,
-    SelectiveScan,
-    StateOp,
-    Wkv7,
-)
-from cutaway.compute.model.positions import NO_BIAS
 from cutaway.errors import CutawayError, InputError
 from cutaway.features.lessons.class_page import write_class
+from cutaway.features.page.inside import page_inside
 from cutaway.features.page.plan import Readable, write_plan
 from cutaway.features.page.settings import page_settings
 from cutaway.features.page.tokenizer import page_tokenizer
@@ -126,32 +108,20 @@ def _write_all(
 ) -> list[str]:
     (folder := out / "model").mkdir()
     missing = list[str]()
-    with model.open_file() as file:
-        _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
-        weights = folder / "weights"
-        plan, read, packing = write_plan(model.graph, file, weights, context, on_progress)
-        recordings = _if_any(
-            lambda: record_page(packing, context), "the page computes on no GPU", missing
-        )
-    for name, recording in (recordings or {}).items():
-        recording.write(folder, name)
-    size = weights.stat().st_size
-    if size >= CORE_BYTES:
-        missing.append(_gpu_alone(size, has_gpu=recordings is not None))
-    _write(folder / "plan.json", plan._asdict() | {"bytes": size})
-    parts = [*_parts(weights)]
-    weights.unlink()
+    weights = _write_weights(model, folder, context, missing, on_progress)
     defaults = parse_options({}).settings(0)
     chat = _if_any(lambda: _chat(model), "the page has no chat", missing)
     inside = None
-    if size < CORE_BYTES:
+    if weights.size < CORE_BYTES:
         inside = _if_any(
-            lambda: page_inside(model.graph, read), "the page has no inside of a step", missing
+            lambda: page_inside(model.graph, weights.readable),
+            "the page has no inside of a step",
+            missing,
         )
     _write(folder / "inside.json", inside)
     _write(
         folder / "model.json",
-        _model(model) | {"parts": parts, "chat": chat, "gpu": recordings is not None},
+        _model(model) | {"parts": weights.parts, "chat": chat, "gpu": weights.has_gpu},
     )
     about = page_about(
         model.name, model.identity.weights, context, model.config.attention, defaults
@@ -166,6 +136,47 @@ def _write_all(
         (folder / core.name).write_bytes(core.read_bytes())
     _write_page(out)
     return missing
+
+
+class _Weights(NamedTuple):
+    """The weights that a page fetches.
+
+    parts     the files, in their order
+    size      bytes of all of them
+    readable  the names of what a core can read of them
+    has_gpu   whether a GPU can compute with them
+    """
+
+    parts: list[dict[str, Any]]
+    size: int
+    readable: Readable
+    has_gpu: bool
+
+
+def _write_weights(
+    model: LoadedModel,
+    folder: Path,
+    context: int,
+    missing: list[str],
+    on_progress: Callable[[int], None],
+) -> _Weights:
+    """Write the tokenizer, the plan, what a GPU runs, and the weights; say what is missing."""
+    packed = folder / "weights"
+    with model.open_file() as file:
+        _write(folder / "tokenizer.json", page_tokenizer(file.metadata, model.tokenizer))
+        plan, readable, packing = write_plan(model.graph, file, packed, context, on_progress)
+        recordings = _if_any(
+            lambda: record_page(packing, context), "the page computes on no GPU", missing
+        )
+    for name, recording in (recordings or {}).items():
+        recording.write(folder, name)
+    size, has_gpu = packed.stat().st_size, recordings is not None
+    if size >= CORE_BYTES:
+        missing.append(_gpu_alone(size, has_gpu=has_gpu))
+    _write(folder / "plan.json", plan._asdict() | {"bytes": size})
+    parts = [*_parts(packed)]
+    packed.unlink()
+    return _Weights(parts, size, readable, has_gpu)
 
 
 def _practice(run: Callable[[], LLM] | None, missing: list[str]) -> dict[str, Any]:
@@ -283,127 +294,3 @@ def _model(model: LoadedModel) -> dict[str, Any]:
 
 def _write(path: Path, data: dict[str, Any] | None) -> None:
     path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
-
-
-# -- the places of a model's parts, from which local/inside.js computes a step's inside ------------
-
-
-Data = dict[str, Any]
-
-
-_NAMES: dict[type[Op], str] = {
-    DeltaNet: "delta nets", Mamba2: "Mamba 2", SelectiveScan: "Mamba 1", Wkv7: "RWKV-7",
-}  # fmt: skip
-
-
-def page_inside(graph: Graph, read: Readable) -> Data:
-    """Describe the model's parts for local/inside.js; InputError if that cannot show the parts."""
-    anatomy = Anatomy(graph)
-    anatomy.check_paths()
-    page = _PageInside(anatomy, read)
-    layers = len(anatomy.stream) - 1
-    attends = {op.layer: page.attention(op) for op in anatomy.attends}
-    if unseen := [op for op in graph.states if not isinstance(op, Conv)]:
-        raise InputError(f"its layers have {_NAMES.get(type(unseen[0]), unseen[0].kind)}")
-    convolves = {op.layer: page.convolution(op) for op in graph.states}
-    if len({of["heads"] for of in attends.values()}) != 1:
-        raise InputError("its layers do not have equally many heads")
-    return {
-        "stream": [read.tensors[name] for name in anatomy.stream],
-        "attends": [attends.get(layer) for layer in range(layers)],
-        "convolves": [convolves.get(layer) for layer in range(layers)],
-        "longest": STEP_ROWS,
-        "parts": [page.part(part) for part in anatomy.parts],
-        "norm": page.norm(anatomy.norm),
-        "normed": read.tensors[anatomy.norm.out.name],
-        "head": page.linear(anatomy.head) | {"out": read.tensors[anatomy.head.out.name]},
-    }
-
-
-class _PageInside:
-    def __init__(self, anatomy: Anatomy, read: Readable) -> None:
-        self._anatomy, self._read = anatomy, read
-        self._states, _ = state_layout(anatomy.graph)
-
-    def attention(self, op: Attend) -> Data:
-        is_plain = op.reads is None and op.values_from is None and op.bias == NO_BIAS
-        if op.mask.chunked or not is_plain:
-            raise InputError("its layers see chunks, latents, or keys of other layers")
-        return {
-            "layer": op.layer,
-            "heads": op.heads.queries,
-            "kv_heads": op.heads.kv,
-            "head_dim": op.heads.dim,
-            "value_dim": op.value_dim,
-            "kv_bytes": _native.kv_block_bytes(op.heads.kv, op.heads.dim, op.value_dim)
-            // _native.KV_BLOCK,
-            "scale": op.scale,
-            "softcap": op.softcap,
-            "window": op.mask.window,
-            "query": self._read.tensors[op.inputs[0]],
-            "out": self._read.tensors[op.out.name],
-            "sinks": self._vector(op, "sinks"),
-        }
-
-    def convolution(self, op: StateOp) -> Data:
-        before, width = op.state
-        return {
-            "input": self._read.tensors[op.inputs[0]],
-            "out": self._read.tensors[op.out.name],
-            "at": self._states[op.out.name].start,
-            "width": width,
-            "taps": before + 1,
-            "weight": self._vector(op, "weight"),
-            "bias": self._vector(op, "bias"),
-        }
-
-    def part(self, part: StreamPart) -> Data:
-        return {
-            "name": part.name,
-            "given": self._read.tensors[part.op.out.name],
-            "factor": part.factor,
-            "path": [self._step(op) for op in part.path[:-1]],
-            "layer": part.mixer.layer if part.mixer else None,
-        }
-
-    def norm(self, op: NormOp) -> Data:
-        return {
-            "kind": op.kind,
-            "input": self._read.tensors[op.inputs[0]],
-            "weight": self._vector(op, "weight"),
-            "bias": self._vector(op, "bias"),
-            "eps": op.eps,
-            "group": op.group,
-        }
-
-    def linear(self, op: Linear) -> Data:
-        begin, end = op.rows
-        matrix, is_float = self._read.matrices[op.matrix]
-        bias = self._vector(op, "bias")
-        return {
-            "kind": op.kind,
-            "input": self._read.tensors[op.inputs[0]],
-            "matrix": matrix,
-            "rows": end - begin,
-            "is_float": is_float,
-            "bias": None if bias is None else bias[begin:end],
-        }
-
-    def _step(self, op: Op) -> Data:
-        """Describe an op between the heads and the residual stream."""
-        if isinstance(op, Scale):
-            return {"kind": op.kind, "factor": op.number}
-        if isinstance(op, Mul):
-            return {"kind": op.kind, "input": self._read.tensors[op.inputs[0]]}
-        if isinstance(op, Linear):
-            return self.linear(op)
-        if isinstance(op, NormOp):
-            return self.norm(op)
-        raise InputError(f"its heads go through {op.kind}")
-
-    def _vector(self, op: Op, role: str) -> list[float] | None:
-        name = op.weights.get(role)
-        if name is None:
-            return None
-        vector: list[float] = np.asarray(self._read.vectors[name], np.float32).ravel().tolist()
-        return vector
