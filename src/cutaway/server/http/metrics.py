@@ -105,6 +105,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._paths = frozenset(paths)
         self._add_counters()
+        self._add_draft_counters()
         self._add_histograms()
         self._read(lambda: engine_metrics(state()))
         self._read(lambda: replica_metrics(replicas()))
@@ -211,6 +212,15 @@ class Metrics:
             "prefix_cache_hit_tokens",
             "Prompt tokens found in the prefix cache, or shared with another sample.",
         )
+        self._resumed = self._counter(
+            "resumed", "Times that the texts of a request went on at another replica."
+        )
+        self._replayed = self._counter("replayed_tokens", "Tokens that were written again for it.")
+        self._http_requests = self._counter(
+            "http_requests", "HTTP requests that were answered.", "path", "method", "status"
+        )
+
+    def _add_draft_counters(self) -> None:
         self._proposed = self._counter(
             "speculation_proposed_tokens", "Draft tokens that were proposed."
         )
@@ -225,13 +235,6 @@ class Metrics:
         )
         self._draft_rested = self._counter(
             "speculation_rested_steps", "Steps during which a draft model or head rested."
-        )
-        self._resumed = self._counter(
-            "resumed", "Times that the texts of a request went on at another replica."
-        )
-        self._replayed = self._counter("replayed_tokens", "Tokens that were written again for it.")
-        self._http_requests = self._counter(
-            "http_requests", "HTTP requests that were answered.", "path", "method", "status"
         )
 
     def _add_histograms(self) -> None:
