@@ -113,6 +113,18 @@ def test_only_the_same_prompt_shares_blocks(path):
     assert len(likely) == 2
 
 
+def test_another_process_finds_the_same_prompt_alone(path, tmp_path):
+    """On the disk, where a block's name has its salt's, too."""
+    options = {"max_tokens": 4, "seed": 3, "ignore_eos": True}
+    store = {"cache_dir": tmp_path / "cache", "cache_size": 2**24}
+    with LLM(path, **store) as llm:
+        wrote = llm.generate(PROMPT, **options)
+    with LLM(path, **store) as llm:
+        same, longer = llm.generate(PROMPT, **options), llm.generate((*PROMPT, 7), **options)
+    assert same.fingerprint == wrote.fingerprint
+    assert [same.usage.cached_tokens, longer.usage.cached_tokens] == [64, 0]
+
+
 def test_equal_prompts_that_come_together_are_read_once():
     engine = make_engine(attention="prefix-lm", rows=40, block=4, context=64)
     for seed in range(3):
