@@ -52,7 +52,13 @@ def attend(device, *, kv="f16", hidden=False, sinks=False, bias=False, of_rows=F
     assert_same(run_both(device, plan, [("F32", table(qkv))], batches, kv=kv))
 
 
-@pytest.mark.parametrize("kv", ["f16", "q8_0", "q5_1", "q4_0", "q8_0,q4_0"])
+@pytest.mark.parametrize(
+    "kv",
+    [
+        "f16", "q8_0,q4_0", "q5_1,q8_0", "q4_0,q5_1",  # each once as keys and once as values
+        *(pytest.param(kv, marks=pytest.mark.slow) for kv in ("q8_0", "q5_1", "q4_0")),
+    ],
+)  # fmt: skip
 def test_formats_of_keys_and_values(device, kv):
     attend(device, kv=kv)
 
