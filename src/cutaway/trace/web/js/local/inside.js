@@ -1,7 +1,7 @@
 /**
  * The inside of a step, as /v1/inside answers it: attention weights, logit attribution, the lens (src/cutaway/features/inside).
  *
- * Knows which tensors are a model's parts (features/page/folder.py), and how they add up; not what a page reads of them.
+ * Knows which tensors are a model's parts (features/page/inside.py), and how they add up; not what a page reads of them.
  */
 
 import { arraysOf } from "./inside-arrays.js";
