@@ -58,11 +58,9 @@ def gemma2(config: JsonObject) -> dict[str, Any]:
 
 def vaultgemma(config: JsonObject) -> dict[str, Any]:
     """Return the keys of caps on scores and logits, where there are such, and of windows."""
-    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    names = ("attn_logit_softcapping", "final_logit_softcapping")
     windows = keys.flagged_windows(config, lambda layer: FULL if layer % 2 else SLIDING)
-    return _windows(config) | windows | {
-        key: config.positive(key) for key in caps if config.get(key) is not None
-    }  # fmt: skip
+    return _windows(config) | windows | keys.caps(config, *names)
 
 
 def gemma3(config: JsonObject) -> dict[str, Any]:
@@ -73,10 +71,7 @@ def gemma3(config: JsonObject) -> dict[str, Any]:
     if config.get("attn_logit_softcapping") is not None:
         config.refuse("attn_logit_softcapping", "only null is")
     base = keys.local_base(config, "rope_local_base_freq")
-    metadata = _windows(config) | {"rope.freq_base_swa": base}
-    if config.get("final_logit_softcapping") is not None:
-        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
-    return metadata
+    return _windows(config) | {"rope.freq_base_swa": base} | keys.caps(config)
 
 
 def _windows(config: JsonObject) -> dict[str, Any]:
@@ -117,9 +112,8 @@ def gemma4(config: JsonObject) -> dict[str, Any]:
         ),
         "rope.freq_base_swa": rope.positive("rope_theta") if rope.get("rope_theta") else 1e4,
         "rope.dimension_count_swa": head,
+        **keys.caps(config),
     }
-    if config.get("final_logit_softcapping") is not None:
-        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
     if config.flag("enable_moe_block"):
         metadata |= {
             "expert_count": config.size("num_experts"),

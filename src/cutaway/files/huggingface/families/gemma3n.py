@@ -24,7 +24,7 @@ def gemma3n(config: JsonObject) -> dict[str, Any]:
     config.must_be("altup_correct_scale", True)
     layers, rope = config.size("num_hidden_layers"), settings_of(config, SLIDING)
     rope.must_be("rope_type", "default")
-    metadata = keys.flagged_windows(config, lambda layer: SLIDING if (layer + 1) % 5 else FULL) | {
+    return keys.flagged_windows(config, lambda layer: SLIDING if (layer + 1) % 5 else FULL) | {
         "rope.freq_base_swa": keys.local_base(config, "rope_local_base_freq"),
         "attention.shared_kv_layers": config.id("num_kv_shared_layers"),
         "embedding_length_per_layer_input": config.size("hidden_size_per_layer_input"),
@@ -32,10 +32,8 @@ def gemma3n(config: JsonObject) -> dict[str, Any]:
         "altup.num_inputs": config.size("altup_num_inputs"),
         "altup.active_idx": config.id("altup_active_idx"),
         "activation_sparsity_scale": _sparsity(config, layers),
+        **keys.caps(config),
     }  # fmt: skip
-    if config.get("final_logit_softcapping") is not None:
-        metadata["final_logit_softcapping"] = config.positive("final_logit_softcapping")
-    return metadata
 
 
 def _widths(config: JsonObject, layers: int) -> NDArray[np.int32]:

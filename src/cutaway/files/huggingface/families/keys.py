@@ -143,6 +143,12 @@ def window(config: JsonObject) -> dict[str, Any]:
     return {} if length is None else {WINDOW: config.size("sliding_window")}
 
 
+def caps(config: JsonObject, *names: str) -> dict[str, Any]:
+    """Return those of the keys of caps that config.json has; no name: that of the cap of logits."""
+    names = names or ("final_logit_softcapping",)
+    return {name: config.positive(name) for name in names if config.get(name) is not None}
+
+
 def check_layers(config: JsonObject, kind: Callable[[int], str]) -> None:
     """Refuse layers whose kinds are not those that the family was published with."""
     kinds = config.get("layer_types")

@@ -146,13 +146,6 @@ def hyperclovax(config: JsonObject) -> dict[str, Any]:
     return keys.granite(config) | {"logit_scale": divisor}
 
 
-def nanochat(config: JsonObject) -> dict[str, Any]:
-    """Return the cap of logits, if there is one."""
-    if config.get("final_logit_softcapping") is None:
-        return {}
-    return {"final_logit_softcapping": config.positive("final_logit_softcapping")}
-
-
 def muse_glimmer(config: JsonObject) -> dict[str, Any]:
     """Return the keys of windows, and the factor and the cap of logits.
 
@@ -326,7 +319,7 @@ ROWS: Mapping[str, Family] = {
         layer=LAYER | {"post_norm1": "post_attention_norm", "post_norm2": "post_ffw_norm"},
     ),
     "nanochat": Family(
-        architecture="nanochat", metadata=nanochat, rewrites=_swap_halves,
+        architecture="nanochat", metadata=keys.caps, rewrites=_swap_halves,
         must_be={"hidden_act": "relu2"},
         layer=ATTENTION | {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
     ),
