@@ -43,7 +43,7 @@ def settings_of(config: JsonObject, layer_type: str | None = None) -> JsonObject
     both forms, transformers reads only ``rope_scaling`` and loses the base, so both must agree.
     """
     new = config.part("rope_parameters")
-    if layer_type is not None and isinstance(new.get(layer_type), dict):
+    if layer_type is not None and new.get(layer_type) is not None:
         new = new.part(layer_type)
     old = config.part("rope_scaling")
     if new and any(new.get(_KIND if k == "type" else k) != v for k, v in old.values.items()):

@@ -97,7 +97,8 @@ def gemma4(config: JsonObject) -> dict[str, Any]:
     again = config.id("num_kv_shared_layers")
     wide = width * 2 if config.flag("use_double_wide_mlp") else width
     kv_heads, full = config.size("num_key_value_heads"), _full_size(config, "num_key_value_heads")
-    head, rope = config.size("head_dim"), settings_of(config, SLIDING)
+    head = config.size("head_dim")
+    rope = settings_of(config, SLIDING).with_defaults({}, {"rope_theta": 1e4})
     rope.must_be("rope_type", "default")
     metadata: dict[str, Any] = {
         "attention.sliding_window": config.size("sliding_window"),
@@ -110,7 +111,7 @@ def gemma4(config: JsonObject) -> dict[str, Any]:
         "feed_forward_length": np.where(np.arange(layers) < layers - again, width, wide).astype(
             np.int32
         ),
-        "rope.freq_base_swa": rope.positive("rope_theta") if rope.get("rope_theta") else 1e4,
+        "rope.freq_base_swa": rope.positive("rope_theta"),
         "rope.dimension_count_swa": head,
         **keys.caps(config),
     }
@@ -148,7 +149,8 @@ def _full_size(config: JsonObject, key: str) -> int:
     if per_layer:
         kinds = _kinds(config, config.size("num_hidden_layers"))
         layers = [per_layer.part(name) for name in per_layer.values]
-        sizes = {(layer if layer.get(key) else config).size(key) for layer in layers}
+        places = [config if layer.get(key) is None else layer for layer in layers]
+        sizes = {place.size(key) for place in places}
         numbers = [i for i, kind in enumerate(kinds) if kind == FULL]
         if _numbers(per_layer) != numbers or len(sizes) != 1:
             config.refuse("per_layer_config", "only layers of one kind that are all alike are")

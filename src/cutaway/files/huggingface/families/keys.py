@@ -50,9 +50,9 @@ def granite_swash(config: JsonObject) -> dict[str, Any]:
 def qwen(config: JsonObject) -> dict[str, Any]:
     """Return no keys; refuse a window, since GGUF cannot say which layers would have it."""
     config.must_be("use_sliding_window", False)
-    kinds = config.get("layer_types") or []
-    if not isinstance(kinds, list) or SLIDING in kinds:
-        config.refuse("layer_types", f"of this family only {FULL} is")
+    kinds = config.get("layer_types")
+    if kinds and kinds != [FULL] * config.size("num_hidden_layers"):
+        config.refuse("layer_types", f"of this family only {FULL} is, for each layer")
     return {}
 
 
@@ -62,17 +62,22 @@ def sections(config: JsonObject, default: list[int] | None) -> Any:
     default: the shares if config.json has no key for them
     """
     shares = settings_of(config).get("mrope_section") or default
-    if not isinstance(shares, list) or not all(type(n) is int for n in shares):
+    if not isinstance(shares, list) or not all(type(n) is int and 0 <= n < 2**31 for n in shares):
         config.fail("rope_parameters", "an object with an mrope_section, a list of three numbers")
     return np.array([*shares, 0, 0, 0, 0][:4], np.int32)
 
 
 def qwen3_moe(config: JsonObject) -> dict[str, Any]:
     """Return the keys of a model with experts in every layer."""
+    return qwen(config) | qwen_experts(config)
+
+
+def qwen_experts(config: JsonObject) -> dict[str, Any]:
+    """Return the keys of experts, which every layer has."""
     config.must_be("decoder_sparse_step", 1)
     config.must_be("mlp_only_layers", [])
     count = "num_experts" if config.get("num_experts") is not None else "num_local_experts"
-    return qwen(config) | {
+    return {
         "expert_count": config.size(count),
         "expert_used_count": config.size("num_experts_per_tok"),
         "expert_feed_forward_length": config.size("moe_intermediate_size"),

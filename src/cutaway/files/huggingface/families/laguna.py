@@ -33,7 +33,9 @@ def laguna(config: JsonObject) -> dict[str, Any]:
     if not (isinstance(heads, list) and len(heads) == layers and all(map(_is_size, heads))):
         config.fail("num_attention_heads_per_layer", f"a size for each of {layers} layers")
     kinds = config.get("mlp_layer_types") or ["dense"]
-    dense = len(list(takewhile("dense".__eq__, kinds))) if isinstance(kinds, list) else 0
+    dense = (
+        len(list(takewhile(lambda kind: kind == "dense", kinds))) if isinstance(kinds, list) else 0
+    )
     config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (layers - dense))
     rope = settings_of(config, keys.SLIDING).with_defaults({}, {"partial_rotary_factor": 1.0})
     share = rope.positive("partial_rotary_factor")

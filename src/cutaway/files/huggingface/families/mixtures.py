@@ -87,7 +87,7 @@ def ernie4_5_moe(config: JsonObject) -> dict[str, Any]:
     """
     width, layers = config.size("moe_intermediate_size"), config.size("num_hidden_layers")
     config.must_be("moe_layer_end_index", -1, layers - 1)
-    shared = config.get("moe_num_shared_experts") or 0
+    shared = config.with_defaults({}, {"moe_num_shared_experts": 0}).id("moe_num_shared_experts")
     metadata = experts(config, "num_experts") | {
         "expert_feed_forward_length": width,
         "expert_shared_count": shared,
@@ -153,7 +153,8 @@ def exaone_moe(config: JsonObject) -> dict[str, Any]:
     """Return the keys of DeepSeek-V3's router, and of windows in three of four layers."""
     layers, dense = config.size("num_hidden_layers"), config.id("first_k_dense_replace")
     config.must_be("sliding_window_pattern", 4, "LLLG")
-    config.must_be("mlp_layer_types", ["dense"] * dense + ["sparse"] * (layers - dense))
+    kinds = ["dense" if layer < dense else "sparse" for layer in range(layers)]
+    config.must_be("mlp_layer_types", kinds)
     names = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
     return keys.flagged_windows(config) | sigmoid_router(config.with_defaults(names, {}))
 
@@ -228,10 +229,13 @@ def llama4(config: JsonObject) -> dict[str, Any]:
     Rotated layers attend in chunks. In the other layers queries grow with their positions.
     """
     layers, count = config.size("num_hidden_layers"), config.size("num_local_experts")
-    interval = config.get("no_rope_layer_interval") or 4
+    config = config.with_defaults({}, {"no_rope_layer_interval": 4})
+    interval = config.size("no_rope_layer_interval")
     rotated = config.get("no_rope_layers") or [int((i + 1) % interval > 0) for i in range(layers)]
     has_chunks = config.values.get("attention_chunk_size", 0) is not None
-    if not isinstance(rotated, list) or len(rotated) < layers or not (has_chunks or all(rotated)):
+    if not isinstance(rotated, list) or any(flag not in (0, 1) for flag in rotated):
+        config.fail("no_rope_layers", "a list of 0 or 1 for each layer")
+    if len(rotated) < layers or not (has_chunks or all(rotated)):
         config.refuse("no_rope_layers", "only layers that see all of a text have no positions")
     if not any(rotated[:layers]):
         config.refuse("no_rope_layers", "models of which no layer is rotated are not")

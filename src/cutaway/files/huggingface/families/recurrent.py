@@ -180,8 +180,11 @@ def _olmo_hybrid_sizes(config: JsonObject) -> JsonObject:
 
 
 def _experts_beside_a_shared_one(config: JsonObject) -> dict[str, Any]:
-    metadata = mixtures.qwen2_moe(config)
-    return metadata | {"feed_forward_length": config.size("moe_intermediate_size")}
+    config.must_be("use_sliding_window", False)
+    return keys.qwen_experts(config) | {
+        "expert_shared_feed_forward_length": config.size("shared_expert_intermediate_size"),
+        "feed_forward_length": config.size("moe_intermediate_size"),
+    }
 
 
 def _delta_nets(config: JsonObject) -> dict[str, Any]:
