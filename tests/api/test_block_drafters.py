@@ -350,7 +350,7 @@ def config(**changes):
         ({}, {"layer_types": [[], {}]}, "layer_types is .*; it must be a list of 2 texts"),
         ({"d2t": np.ones(VOCAB, int)}, {}, "guesses tokens that the model, which has .*, lacks"),
         ({}, {"aux_hidden_state_layer_ids": [5]}, "behind 5 layers, and the model has 4"),
-        ({}, {"num_hidden_layers": 1}, "tensor dflash.blk.1.* has no place"),
+        ({}, {"num_hidden_layers": 1}, "tensor 'dflash.blk.1.* has no place"),
         ({}, {"markov_head_type": "gated"}, "markov_head_type is 'gated', which is not supported"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_block_behind_the_last_is_refused_where_the_config_does_not_tell_of_it
     save("llama", tmp_path)
     more = {"model.layers.4.input_layernorm.weight": np.ones(64, np.float32)}
     with_tensors(tmp_path, lambda t: t.update(more))
-    with pytest.raises(FormatError, match=r"blk\.4\.attn_norm\.weight .* has no place"):
+    with pytest.raises(FormatError, match=r"blk\.4\.attn_norm\.weight' .* has no place"):
         LLM(tmp_path)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cutaway.compute.model.op import Op, Shapes, Tensor
 from cutaway.errors import FormatError
+from cutaway.files.weights.cursor import quote
 
 ROUTER = "ffn_gate_inp"
 """How the names of router matrices end; these matrices compute experts' scores."""
@@ -95,7 +96,7 @@ class Wiring:
         unused = [name for name in self.shapes if name not in used]
         if unused:
             raise FormatError(
-                f"tensor {unused[0]} (and {len(unused) - 1} more) has no place in this "
+                f"tensor {quote(unused[0])} (and {len(unused) - 1} more) has no place in this "
                 "architecture; this variant of the model is not supported"
             )
         parts = {part for op in self.ops for part in op.matrices(self.shapes)}

@@ -28,7 +28,7 @@ class NormOp(Op):
         weight = np.ones(self.group, np.float32)
         if "weight" in self.weights:
             weight = to.vector(self.weights["weight"]).ravel()
-        bias = to.vector(self.weights.get("bias"))
+        bias = to.vector(self.weights.get("bias")).ravel()
         if self.is_centred and not bias.size:
             bias = np.zeros_like(weight)
         return Norm(weight, bias, self.eps, self.group)
