@@ -334,6 +334,7 @@ REFUSED = [
     ("gpt2", GPT2 | {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx"),
     ("t5", {}, "model_type 't5' is not supported; supported: llama, mistral, mixtral, smollm3"),
     ("deepseek_v32", {}, "DeepSeek V3.2 is not supported: an indexer .index_topk. chooses"),
+    ("mimo_v2", {}, "MiMo-V2.5 and 2.6 are not supported: one matrix in FP8 has the queries, keys"),
     (None, {}, "model_type is missing; supported: "),
 ]  # fmt: skip
 

@@ -46,5 +46,5 @@ VARIANTS: Mapping[str, Variant] = {
     for name, variant in module.VARIANTS.items()
 }
 """model_type that several families share -> the function that chooses one of them."""
-UNSUPPORTED: Mapping[str, str] = deepseek.UNSUPPORTED | diffusion.UNSUPPORTED
+UNSUPPORTED: Mapping[str, str] = deepseek.UNSUPPORTED | diffusion.UNSUPPORTED | mimo.UNSUPPORTED
 """model_type of models that people ask for -> a sentence that refuses them."""
