@@ -21,7 +21,15 @@ from support.quantised.affine import (
     torchao_tiles,
     torchao_words,
 )
-from support.quantised.floats import fp8, mlx_floats, mxfp4, nf4, nvfp4, torchao_float8
+from support.quantised.floats import (
+    fp8,
+    mlx_floats,
+    mxfp4,
+    nf4,
+    nvfp4,
+    torchao_blocks,
+    torchao_float8,
+)
 from support.quantised.integers import (
     auto_round,
     auto_round_mixed,
@@ -189,6 +197,7 @@ METHODS: Mapping[str, Method] = {
     "torchao-words": torchao_words(),
     "torchao-int4-awq": smooth_inputs(torchao_int4(), "._weight_act_pre_scale"),
     "torchao-float8": torchao_float8(),
+    **{f"torchao-{mode}": torchao_blocks(mode) for mode in ("mxfp4", "mxfp8", "nvfp4")},
     "torchao-float8-block": torchao_float8((64, 128)),
 }
 """Name -> method, in every variant that cutaway reads."""

@@ -28,7 +28,7 @@ from support.quantised_folders import (
     write_twin,
 )
 
-FACTORS = ("bitnet", "bitnet-divided", "modelopt-nvfp4", "ct-nvfp4")
+FACTORS = ("bitnet", "bitnet-divided", "modelopt-nvfp4", "ct-nvfp4", "torchao-nvfp4")
 """Those with a number that multiplies products with a matrix."""
 
 
@@ -190,6 +190,7 @@ BITS = {
     "mlx-2bit": 5, "mlx-3bit": 5, "mlx": 5, "mlx-5bit": 6, "mlx-6bit": 9, "mlx-8bit": 9,
     "mlx-f32": 9, "mlx-mxfp4": 4.25, "mlx-mxfp8": 9, "mlx-nvfp4": 4.5, "torchao-int4": 4.5,
     "torchao-int4-g64": 5, "torchao-int4-g32": 6, "torchao-float8": 8.25,
+    "torchao-mxfp4": 4.25, "torchao-mxfp8": 9, "torchao-nvfp4": 4.5,
 }  # fmt: skip
 """How many bits a weight takes in memory."""
 

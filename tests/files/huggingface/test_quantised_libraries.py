@@ -127,6 +127,27 @@ def test_torchao(tmp_path, weight, name):
     assert np.abs(ours - weight.numpy()).max() < 0.05
 
 
+@pytest.mark.parametrize("kind", ["mxfp4", "mxfp8", "nvfp4", "nvfp4-unscaled"])
+def test_torchao_s_blocks_of_floats(tmp_path, weight, kind):
+    pytest.importorskip("torchao.quantization", reason=NEEDED)
+    from torchao.prototype.mx_formats import mx_tensor, nvfp4_tensor
+    from torchao.prototype.safetensors import safetensors_support
+
+    if kind.startswith("mx"):
+        element = torch.float8_e4m3fn if kind == "mxfp8" else torch.float4_e2m1fn_x2
+        theirs = mx_tensor.MXTensor.to_mx(weight, element, 32)
+    else:
+        scale = nvfp4_tensor.per_tensor_amax_to_scale(weight.abs().max())
+        theirs = nvfp4_tensor.NVFP4Tensor.to_nvfp4(
+            weight, per_tensor_scale=scale if kind == "nvfp4" else None, is_swizzled_scales=False
+        )
+    parts, metadata = safetensors_support.flatten_tensor_state_dict({"a.weight": theirs})
+    parts = {name.removeprefix("a."): part for name, part in parts.items()}
+    ours = read(tmp_path, parts, {"quant_method": "torchao"}, metadata)
+    assert np.allclose(ours, theirs.dequantize(torch.float32).numpy(), rtol=2**-22, atol=0)
+    assert np.abs(ours - weight.numpy()).max() < 0.1
+
+
 @pytest.mark.parametrize("draw", [torchao_int4, torchao_tiles, torchao_words])
 def test_torchao_s_classes_for_gpus(tmp_path, draw):
     """A GPU packs their codes: these are drawn, and the library names and describes the parts."""

@@ -257,7 +257,15 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ('{"_type": "NVFP4Tensor"}', "_type is 'NVFP4Tensor'.*, Float8Tensor are: save it as one"),
+        ('{"_type": "QTensor"}', "_type is 'QTensor'.*, NVFP4Tensor are: save it as one of these"),
+        (
+            '{"_type": "NVFP4Tensor", "_data": {"is_swizzled_scales": true}}',
+            "_data: is_swizzled_scales is True, which is not supported; only False is",
+        ),
+        (
+            '{"_type": "MXTensor", "_data": {"is_swizzled_scales": false, "block_size": 16}}',
+            "_data: block_size is 16, which is not supported; only 32 is",
+        ),
         ("[", "does not say how '.*q_proj.weight' is quantised"),
     ],
 )

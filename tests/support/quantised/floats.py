@@ -246,6 +246,45 @@ def mlx_floats(mode: str) -> Method:
     return Method(config, draw, format, floats=bits == 8, key="quantization")
 
 
+def torchao_blocks(mode: str) -> Method:
+    """torchao's MXTensor of "mxfp4" or "mxfp8", or its NVFP4Tensor: "nvfp4"."""
+    element, group, kind = {
+        "mxfp4": ("float4_e2m1fn_x2", 32, "MXTensor"), "mxfp8": ("float8_e4m3fn", 32, "MXTensor"),
+        "nvfp4": ("float4_e2m1fn_x2", 16, "NVFP4Tensor"),
+    }[mode]  # fmt: skip
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+        stored: Array | Typed = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
+        numbers, sides = _e2m1(codes), (rows, cols // group)
+        if mode == "mxfp8":
+            stored, numbers = _e4m3(rng, shape)
+        least = 115 if mode == "mxfp8" else 119
+        powers = rng.integers(least, least + 3, sides).astype(np.uint8)
+        scales, factors = (
+            Typed("F8_E8M0", powers),
+            np.ldexp(np.float32(1), powers.astype(int) - 127),
+        )
+        parts: dict[str, Array | Typed] = {}
+        factor = np.float32(1)
+        if mode == "nvfp4":
+            scales, factors = _e4m3(rng, sides)
+            scales, factors = Typed(scales.dtype, scales.data & 127), np.abs(factors)
+            factor = np.float32(1 / np.sqrt(cols) / 400)
+            parts["._weight_per_tensor_scale"] = np.array(factor)
+        data = {"elem_dtype": {"_type": "torch.dtype", "_data": element}, "block_size": group,
+                "is_swizzled_scales": False}  # fmt: skip
+        parts |= {"._weight_qdata": stored, "._weight_scale": scales}
+        matrix = numbers * np.repeat(factors, group, axis=1) * factor
+        return Quantised(parts, matrix, json.dumps({"_type": kind, "_data": data}))
+
+    format = {"mxfp4": "MXFP4", "mxfp8": "FP8_G32", "nvfp4": "NVFP4"}[mode]
+    return Method({"quant_method": "torchao"}, draw, format, floats=mode == "mxfp8")
+
+
 def torchao_float8(block: tuple[int, int] | None = None) -> Method:
     """torchao's Float8Tensor: a scale for each output, or for each block of outputs and inputs."""
 

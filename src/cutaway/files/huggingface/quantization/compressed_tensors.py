@@ -88,7 +88,7 @@ class CompressedTensors:
             if parts.has(_GLOBAL):
                 yield nvfp4_matrix(parts, ".weight_packed", _GLOBAL)
             elif parts.dtype(".weight_packed") == "U8":
-                yield mxfp4_matrix(parts)
+                yield mxfp4_matrix(parts, ".weight_packed", ".weight_scale")
             else:
                 yield _packed_matrix(parts, self.lengths)
         for base in bases(shards, ".weight"):

@@ -163,7 +163,6 @@ def _block_size(shape: Sides, scales: Sides, block: Sides | None, *, mixed: bool
 
 
 _GROUP, _NAN = 32, 255
-_CODES, _SCALES = ".weight_packed", ".weight_scale"
 _BLOCKS, _EXPONENTS = "_blocks", "_scales"
 
 
@@ -214,17 +213,17 @@ def _experts_matrix(parts: MatrixParts) -> Grouped:
     return Mxfp4Matrix(parts.base, tuple(parts.used), sizes, "MXFP4", _GROUP, read)
 
 
-def mxfp4_matrix(parts: MatrixParts) -> Grouped:
-    """Return the matrix; FormatError if it is not whole."""
-    rows, half = parts.sides(_CODES, "U8")
+def mxfp4_matrix(parts: MatrixParts, codes: str, exponents: str) -> Grouped:
+    """Return the matrix; codes, exponents: the endings of these tensors."""
+    rows, half = parts.sides(codes, "U8")
     cols = 2 * half
     if cols % _GROUP:
         raise FormatError(
-            f"the tensor {quote(parts.base + _CODES)} has rows of {cols} weights, which are no "
+            f"the tensor {quote(parts.base + codes)} has rows of {cols} weights, which are no "
             f"whole groups of {_GROUP}; download the model again"
         )
-    parts.expect(_SCALES, (rows, cols // _GROUP), "U8", "F8_E8M0")
-    read = _reader(parts, _CODES, _SCALES)
+    parts.expect(exponents, (rows, cols // _GROUP), "U8", "F8_E8M0")
+    read = _reader(parts, codes, exponents)
     return Mxfp4Matrix(parts.base, tuple(parts.used), (rows, cols), "MXFP4", _GROUP, read)
 
 

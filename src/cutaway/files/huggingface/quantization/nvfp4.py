@@ -120,21 +120,27 @@ def _int4_matrix(parts: MatrixParts) -> Grouped:
     return Grouped(parts.base, tuple(parts.used), (2 * half, cols), format, group, read)
 
 
-def nvfp4_matrix(parts: MatrixParts, codes: str, factor: str) -> Grouped:
-    """Return the matrix; codes and factor: the endings of these tensors."""
+def nvfp4_matrix(
+    parts: MatrixParts, codes: str, factor: str | None, scales: str = ".weight_scale"
+) -> Grouped:
+    """Return the matrix; codes, factor (None: there is none), scales: these tensors' endings."""
     rows, half = parts.sides(codes, "U8")
     cols = 2 * half
     check_rows(parts.base + codes, cols)
-    parts.expect(".weight_scale", (rows, cols // _GROUP), E4M3)
-    if parts.shape(factor, "F32") not in ((), (1,)):
-        raise FormatError(
-            f"the tensor {quote(parts.base + factor)} has the shape {parts.shape(factor, 'F32')}, "
-            "and a matrix has one factor; download the model again"
-        )
+    parts.expect(scales, (rows, cols // _GROUP), E4M3)
 
     def read() -> tuple[Bytes, Bytes, None]:
-        return parts.array(codes), read_e4m3(parts, ".weight_scale"), None
+        return parts.array(codes), read_e4m3(parts, scales), None
 
-    number = read_factor(parts, factor, is_inverse=factor == ".weight_global_scale")
+    number = None if factor is None else _factor(parts, factor)
     name, used = parts.base, tuple(parts.used)
     return Nvfp4Matrix(name, used, (rows, cols), "NVFP4", _GROUP, read, factor=number)
+
+
+def _factor(parts: MatrixParts, ending: str) -> NDArray[np.float32]:
+    if parts.shape(ending, "F32") not in ((), (1,)):
+        raise FormatError(
+            f"the tensor {quote(parts.base + ending)} has the shape {parts.shape(ending, 'F32')}, "
+            "and a matrix has one factor; download the model again"
+        )
+    return read_factor(parts, ending, is_inverse=ending == ".weight_global_scale")

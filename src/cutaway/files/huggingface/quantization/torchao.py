@@ -1,4 +1,4 @@
-"""torchao's integers, as transformers writes them: each matrix flattened into several tensors.
+"""torchao's tensors, as transformers writes them: each matrix flattened into several.
 
 A matrix `X.weight` becomes `X._weight_qdata`, `X._weight_scale` and `X._weight_zero_point`. The
 safetensors file's own metadata has the class that they were. Int8Tensor and
@@ -8,7 +8,9 @@ and scale · code + zero_point, with codes from -8 to 7. Int4TilePackedTo4dTenso
 and codes in the order of an NVIDIA GPU's matrix units (`_convert_weight_to_int4pack` of PyTorch),
 padded to 8 outputs and 1,024 inputs. Int4PlainInt32Tensor has eight codes in a word, as Intel's
 GPUs read them, and scale · (code - zero_point). Float8Tensor has floats (e4m3), and a scale
-for a matrix, for each output, or for each block.
+for a matrix, for each output, or for each block. MXTensor has floats (e4m3, or e2m1 in pairs), of
+which 32 share a power of two; NVFP4Tensor has e2m1, of which 16 share a scale (e4m3), and perhaps a
+scale of the matrix.
 """
 
 import json
@@ -20,7 +22,10 @@ from numpy.typing import NDArray
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
 from cutaway.files.huggingface.quantization.floats import (
+    E4M3,
     fp8_matrix,
+    mxfp4_matrix,
+    mxfp8_matrix,
     output_scale_sides,
     scale_sides,
 )
@@ -37,15 +42,16 @@ from cutaway.files.huggingface.quantization.grouped import (
     pack_pairs,
     smooth,
 )
+from cutaway.files.huggingface.quantization.nvfp4 import nvfp4_matrix
 from cutaway.files.huggingface.shards import Shards
 from cutaway.files.weights.cursor import quote
 
 _CODES, _SCALE, _ZERO = "._weight_qdata", "._weight_scale", "._weight_zero_point"
 _SCALE_AND_ZERO = "._weight_scale_and_zero"
-_FACTORS = "._weight_act_pre_scale"
+_FACTORS, _WHOLE_SCALE = "._weight_act_pre_scale", "._weight_per_tensor_scale"
 _READ = (
     "Int8Tensor", "IntxUnpackedToInt8Tensor", "Int4Tensor", "Int4TilePackedTo4dTensor",
-    "Int4PlainInt32Tensor", "Float8Tensor",
+    "Int4PlainInt32Tensor", "Float8Tensor", "MXTensor", "NVFP4Tensor",
 )  # fmt: skip
 _TILE = (8, 128)  # outputs and inputs
 
@@ -76,10 +82,24 @@ def _matrix(kind: str, parts: MatrixParts, settings: JsonObject) -> Grouped:
             return _tiles(parts, settings)
         case "Int4PlainInt32Tensor":
             return _words(parts)
-        case "Float8Tensor":
-            return fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
+        case "Float8Tensor" | "MXTensor" | "NVFP4Tensor":
+            return _floats(kind, parts, settings.part("_data"))
         case _:
             return _bytes(parts, _bits(settings))
+
+
+def _floats(kind: str, parts: MatrixParts, data: JsonObject) -> Grouped:
+    if kind == "Float8Tensor":
+        return fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
+    data.must_be("is_swizzled_scales", False)
+    if kind == "NVFP4Tensor":
+        factor = _WHOLE_SCALE if parts.has(_WHOLE_SCALE) else None
+        return nvfp4_matrix(parts, _CODES, factor, _SCALE)
+    data.must_be("block_size", 32)
+    data.part("elem_dtype").must_be("_data", "float8_e4m3fn", "float4_e2m1fn_x2")
+    if parts.dtype(_CODES) == "U8":
+        return mxfp4_matrix(parts, _CODES, _SCALE)
+    return mxfp8_matrix(parts, _CODES, _SCALE, parts.sides(_CODES, E4M3))
 
 
 def _settings(shards: Shards, name: str) -> JsonObject:
