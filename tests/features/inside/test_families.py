@@ -26,10 +26,10 @@ from support.families.row import VOCAB, WINDOW
 from support.random_models import FAMILIES, both_sides, context, save
 
 INKLING = [name for name in FAMILIES if FAMILIES[name].architecture == "inkling2"]
-SCALED = [name for name in FAMILIES if FAMILIES[name].architecture == "gemma4"]
 SEVERAL = ("gemma3n", "gemma3n-other", *INKLING)
 """Those with several streams, or a mean of sums in place of a stream."""
-ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SCALED, *SEVERAL)]
+ATTENDING = [name for name in FAMILIES if name not in (*RECURRENT, *SEVERAL)]
+SCALED = [name for name in ATTENDING if FAMILIES[name].architecture == "gemma4"]
 NORMED = ["bloom", "muse_glimmer", "nanochat"]
 LATENT = [n for n in ATTENDING if FAMILIES[n].architecture in ("deepseek2", "minicpm3")]
 """Those whose heads read latents, and have a matrix each that makes values of these."""
@@ -107,10 +107,21 @@ def test_what_transformers_has(folders, name, way, near):
     assert np.abs(normed - last).max() < near * max(np.abs(last).max(), 1)
 
 
+@pytest.mark.each_choice
+@pytest.mark.parametrize("way", ["cpu", "rounded"])
 @pytest.mark.parametrize("name", SCALED)
-def test_a_model_whose_layers_multiply_their_stream_is_refused(folders, name):
-    with pytest.raises(InputError, match="each layer multiplies all of its stream"):
-        looked_into(folders(name)[0], name, "cpu")[1].logit_attribution()
+def test_a_part_is_scaled_with_the_stream_by_each_layer_after_it(folders, name, way):
+    llm, look = looked_into(folders(name)[0], name, way)
+    found, layers = look.logit_attribution(9), llm.config.layers
+    weights = [llm.backend.weight(f"blk.{i}.layer_output_scale.weight")[0] for i in range(layers)]
+    assert len({*weights}) == layers and 1.0 not in weights
+    along = look._decomposition.find_direction((found.token, 9))[0].along
+    for part in look._anatomy.parts:
+        scales = [float(weight) for weight in weights[part.layer or 0 :]]
+        added = look.tensor(part.op.out.name).astype(float) * part.factor
+        expected = np.prod(scales) * float(along @ added)
+        assert found.parts[part.name] == pytest.approx(expected, rel=1e-9)
+    assert ("L0.embedding" in found.parts) == llm.graph.has("per_layer_model_proj.weight")
 
 
 @pytest.mark.parametrize("name", SEVERAL)
@@ -188,7 +199,9 @@ def test_attributions_add_up_to_the_difference_of_two_logits(folders, name, way)
         assert (found.rounded == 0).all() == (way != "rounded")
         np.testing.assert_allclose(found.positions.sum(axis=-1), found.heads, atol=1e-3)
         names = [f"L{i}.{kind}" for i in range(llm.config.layers) for kind in ("attn", "mlp")]
-        assert [p for p in found.parts if p[0] == "L" and not p.endswith(".shared")] == names
+        assert [
+            p for p in found.parts if p[0] == "L" and not p.endswith((".shared", ".embedding"))
+        ] == names
         if not any("bias" in op.weights for part in anatomy.parts for op in part.path):
             for layer, heads in enumerate(found.heads):
                 mine = heads.sum() + found.rounded[layer]

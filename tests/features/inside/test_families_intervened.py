@@ -23,7 +23,7 @@ ROW = len(IDS) + STEP - 1  # the position that gives the step its logits
 RNG = np.random.default_rng(2)
 NAMES = [
     "llama-biased", "mistral-window", "granite", "gemma2", "gemma3", "qwen3_moe", "mixtral", "gpt2",
-    "gpt_neox", "olmo2", "bloom",
+    "gpt_neox", "olmo2", "bloom", "gemma4",
 ]  # fmt: skip
 WAYS = {"cpu": None, "rounded": "q8_0"}
 

@@ -123,6 +123,7 @@ def test_a_text_too_long_to_tell_what_a_convolution_takes_of_each_token(tmp_path
     ("name", "said"),
     [
         ("llama4", "its layers see chunks"),
+        ("gemma4-moe", "each of its layers multiplies all of its stream"),
         ("deepseek_v2", "its layers see chunks, latents"),
         ("qwen3_5", "its layers have delta nets"),
         ("granite4-h", "its layers have Mamba 2"),

@@ -18,6 +18,7 @@ from cutaway.compute.model.ops.mixture import Experts
 from cutaway.compute.model.ops.norms import NormOp
 from cutaway.compute.model.ops.numbers import Add, Scale, ScaleBy
 from cutaway.compute.model.ops.rows import EmbedPositions, EmbedTokens, EmbedTypes, LogitRows
+from cutaway.compute.model.ops.shapes import Pick
 from cutaway.compute.model.ops.states import HeadStates
 from cutaway.errors import InputError
 
@@ -28,7 +29,8 @@ class StreamPart:
 
     name   "embedding", as the stream begins with it, normed in some models; "positions", "L3.attn",
            "L3.mlp", "L3.conv", "L3.delta_net"; "L3.shared" is the MLP of all rows in addition to
-           the experts of "L3.mlp"; "slow.1" is a state of a looped model
+           the experts of "L3.mlp"; "L3.embedding" what a layer adds of an embedding of its own;
+           "slow.1" is a state of a looped model
     layer  None for terms before the first layer
     path   the ops from ``op`` back to the ``TokenMixer`` (attention, or an op with a state) from
            which the term comes, both included; empty if there is anything between but one matrix,
@@ -134,7 +136,10 @@ class Anatomy:
         return tuple(sorted(parts, key=lambda part: self._place[part.op.out.name]))
 
     def _terms(self, end: str) -> list[tuple[Op, float]]:
-        """Return the ops whose results a stream is the sum of, each with its factor."""
+        """Return the ops whose results a stream is the sum of, each with its factor.
+
+        Factors of ``stream_scales`` are not in it.
+        """
         terms, open_ = [], [(end, 1.0)]
         while open_:
             name, factor = open_.pop()
@@ -143,6 +148,8 @@ class Anatomy:
                 open_ += [(term, factor) for term in op.inputs]
             elif isinstance(op, Scale):
                 open_.append((op.inputs[0], factor * op.number))
+            elif self._is_scaled_stream(op):
+                open_.append((op.inputs[0], factor))
             else:
                 terms.append((op, factor))
         return terms
@@ -163,6 +170,15 @@ class Anatomy:
         """Whether an op norms the stream at the end of a run."""
         is_norm = isinstance(op, NormOp) and _layer_number(op.out.name) is None
         return is_norm and isinstance(self._base(op.inputs[0]), Add)
+
+    @cached_property
+    def stream_scales(self) -> dict[int, str]:
+        """The weight by which all of the stream is scaled, by depth (0: before the first layer)."""
+        ops = ((i, self.maker[name]) for i, name in enumerate(self.stream))
+        return {i: op.weights["factor"] for i, op in ops if isinstance(op, ScaleBy)}
+
+    def _is_scaled_stream(self, op: Op) -> bool:
+        return isinstance(op, ScaleBy) and isinstance(self._base(op.inputs[0]), Add)
 
     def _is_embedding(self, op: Op) -> bool:
         """Whether an op looks up the tokens' embedding, or norms it."""
@@ -215,9 +231,9 @@ class Anatomy:
 
     def _note_layers(self, name: str, after: dict[int, str]) -> str:
         """Note the stream after each layer of a run; return the stream before the run."""
-        while isinstance(op := self.maker[name], Add):
+        while isinstance(op := self._stream_sum(name), Add):
             stream, branch = op.inputs
-            if isinstance(self._base(branch), Add):
+            if isinstance(self._stream_sum(self._base(branch).out.name), Add):
                 stream, branch = branch, stream
             layer = self._part(self._base(branch), 1.0).layer
             if layer is None:  # positions, added to the embedding, or a state
@@ -225,6 +241,11 @@ class Anatomy:
             after.setdefault(layer, name)
             name = stream
         return name
+
+    def _stream_sum(self, name: str) -> Op:
+        """Return the op that computes a tensor, or what a scale of all the stream reads."""
+        op = self.maker[name]
+        return self.maker[op.inputs[0]] if self._is_scaled_stream(op) else op
 
     @cached_property
     def runs(self) -> dict[int, LayerRun]:
@@ -256,10 +277,6 @@ class Anatomy:
         if self._is_state(op) or isinstance(op, EmbedTypes):
             return StreamPart(op.out.name, None, op, factor, ())
         path = self._path(op)
-        if isinstance(op, ScaleBy):
-            raise InputError(
-                "this architecture cannot be looked into: each layer multiplies all of its stream"
-            )
         layer = _layer_number(op.out.name)
         if layer is None:
             raise InputError(f"this architecture cannot be looked into: it adds {op.out.name}")
@@ -271,11 +288,14 @@ class Anatomy:
     def _kind(self, op: Op) -> str:
         """Name the origin of an op's result: "attn", the kind of an op with a state, or "mlp".
 
-        In RWKV an MLP, too, reads a mix of a token and the one before.
+        It is "embedding" if a layer picks its own from those of all layers. In RWKV an MLP, too,
+        reads a mix of a token and the one before.
         """
         open_ = [op]
         while open_:
             op = open_.pop()
+            if isinstance(op, Pick) and _layer_number(op.inputs[0]) is None:
+                return "embedding"
             if isinstance(op, TokenMixer) and not isinstance(op, TokenShift):
                 return "attn" if isinstance(op, Attend) else op.kind
             if not isinstance(op, Add):  # else it is the stream, or several terms

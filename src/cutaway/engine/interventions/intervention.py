@@ -89,7 +89,7 @@ def _join(spans: Iterable[tuple[int, int]]) -> Spans:
 # -- the intervention ------------------------------------------------------------------------------
 
 KINDS = ("scale", "add", "patch", "knock_out")
-_PARTS = "attn|mlp|shared|conv|delta_net|mamba2|selective_scan|wkv7"
+_PARTS = "attn|mlp|shared|conv|delta_net|mamba2|selective_scan|wkv7|embedding"
 _NUMBER = "(?:0|[1-9][0-9]{0,4})"
 _PLACE = re.compile(rf"L({_NUMBER})(?:\.({_PARTS}|[HV]{_NUMBER}|S(?:{_NUMBER})?))?", re.ASCII)
 
@@ -115,7 +115,8 @@ class Intervention:
     """A change of the activations at one place, or positions that are not attended to.
 
     where      "L9", the stream after layer 9; "L9.attn" or "L9.mlp", what these add to it
-               ("L9.shared" of a mixture: what the MLP beside its experts adds; "L9.conv",
+               ("L9.shared" of a mixture: what the MLP beside its experts adds; "L9.embedding",
+               what a layer of Gemma 4 adds of an embedding of its own; "L9.conv",
                "L9.delta_net", "L9.mamba2", "L9.wkv7" and "L9.selective_scan" of layers with a
                recurrent state); "L9.H3", the output of head 3 before the output matrix; "L9.V1",
                the values of key-value head 1, or what head 1 with a recurrent state puts into it;

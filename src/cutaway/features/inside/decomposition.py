@@ -124,9 +124,20 @@ class Decomposition:
 
     @cached_property
     def _stream_changes(self) -> dict[int, Affine]:
-        """The interventions on the stream before the first layer (0) and after each layer."""
-        names = enumerate(self.anatomy.stream)
-        return {i: self.interventions[x] for i, x in names if x in self.interventions}
+        """What becomes of all the stream before the first layer (0) and after each layer.
+
+        The model scales it, or an intervention changes it, or both.
+        """
+        scales, changes = self.anatomy.stream_scales, {}
+        for i, name in enumerate(self.anatomy.stream):
+            scale = float(self.backend.weight(scales[i])[0]) if i in scales else 1.0
+            if name in self.interventions:
+                factor, offset = self.interventions[name]
+                changes[i] = Affine(factor * scale, offset)
+            elif i in scales:
+                width = len(self.tensors[name])
+                changes[i] = Affine(np.full(width, scale), np.zeros(width))
+        return changes
 
     @property
     def _first_stream(self) -> int:
@@ -140,7 +151,8 @@ class Decomposition:
         for i, change in self._stream_changes.items():
             if i >= self._first_stream:
                 vectors = {place: change.factor * x for place, x in vectors.items()}
-                vectors[f"L{i - 1}.intervention"] = change.offset
+                if self.anatomy.stream[i] in self.interventions:
+                    vectors[f"L{i - 1}.intervention"] = change.offset
         return vectors
 
     def _undo_intervention(self, name: str, after: Direction) -> Direction:

@@ -30,6 +30,8 @@ def page_inside(graph: Graph, read: Readable) -> Data:
     """Describe the model's parts for local/inside.js; InputError if that cannot show the parts."""
     anatomy = Anatomy(graph)
     anatomy.check_paths()
+    if anatomy.stream_scales:
+        raise InputError("each of its layers multiplies all of its stream")
     page = _PageInside(anatomy, read)
     layers = len(anatomy.stream) - 1
     attends = {op.layer: page.attention(op) for op in anatomy.attends}
