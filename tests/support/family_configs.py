@@ -45,7 +45,7 @@ _LIKE = {
 _WHOLE = {
     "gemma3": "gemma3_text", "gemma3n": "gemma3n_text", "gemma4": "gemma4_text",
     "gemma4_unified": "gemma4_text", "embedding_gemma2": "embedding_gemma2_text",
-    "inkling2_loop": "inkling2_loop_text", "llama4": "llama4_text",
+    "inkling2": "inkling2_text", "inkling2_loop": "inkling2_loop_text", "llama4": "llama4_text",
     "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
 }  # fmt: skip
 _NOMIC = {

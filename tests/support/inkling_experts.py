@@ -17,9 +17,9 @@ EXPERTS = ("w13_weight", "w2_weight")
 LAYERS_OF_NVFP4 = 2
 
 
-def write_plain(folder: Path) -> Path:
+def write_plain(folder: Path, name: str = "inkling2") -> Path:
     """Write a folder as transformers does, with experts wide enough for both formats."""
-    row = random_models.row("inkling2")
+    row = random_models.row(name)
     row = row._replace(values={**row.values, **SIZES})
     random_models.save_row(row, folder, "float32", tiny_tokenizers.byte_level())
     return folder

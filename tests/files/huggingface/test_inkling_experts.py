@@ -51,6 +51,15 @@ def test_the_native_backend_is_close(folders):
     assert np.sqrt(np.mean((native - twin) ** 2) / np.mean(twin**2)) < 0.1
 
 
+def test_a_model_without_loops_has_such_experts_too(tmp_path):
+    plain = write_plain(tmp_path / "plain", "inkling2-plain")
+    ours, twin = (
+        LLM(quantise_experts(plain, tmp_path / name, twin=name == "twin"), backend="reference")
+        for name in ("publisher", "twin")
+    )
+    assert np.abs(ours.logits(IDS[:40]) - twin.logits(IDS[:40])).max() < 1e-4
+
+
 @pytest.mark.parametrize("label", [{"quant_method": "of the publisher"}, {"format": "nvfp4"}])
 def test_what_the_config_says_of_the_experts_is_not_read(folders, tmp_path, label):
     path = quantise_experts(folders[1], tmp_path / "labelled")

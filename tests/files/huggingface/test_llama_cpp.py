@@ -40,7 +40,7 @@ OTHERWISE = (
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
     "laguna", "laguna-element", "mimo_v2_flash-groups",
     "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
-    "rwkv7-old", "inkling2", "inkling2-last", "falcon_h1", "falcon_h1-unnormed",
+    "rwkv7-old", "inkling2", "inkling2-plain", "inkling2-last", "falcon_h1", "falcon_h1-unnormed",
 )  # fmt: skip
 ONE_BASE = {
     "full_attention": {

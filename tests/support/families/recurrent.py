@@ -54,6 +54,11 @@ _INKLING = {
 
 RECURRENT: Mapping[str, Row] = {
     "inkling2": Row("Inkling2LoopTextConfig", _INKLING, "inkling2"),
+    "inkling2-plain": Row(  # without loops
+        "Inkling2TextConfig",
+        {key: value for key, value in _INKLING.items() if not key.startswith("loop_")},
+        "inkling2",
+    ),
     "inkling2-last": Row(  # blocks of two layers, one looped; the first layer sees the whole text
         "Inkling2LoopTextConfig",
         {

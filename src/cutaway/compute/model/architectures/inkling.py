@@ -1,4 +1,4 @@
-"""Inkling 2 with loops: layers that run again, and read the sums of layers, not one stream.
+"""Inkling 2: layers that read the sums of layers, not one stream, and may run again.
 
 ``files/huggingface/families/inkling.py`` reads its folders.
 """
@@ -29,7 +29,7 @@ class Clips(NamedTuple):
 
 
 class LoopedLayers(NamedTuple):
-    """Layers first … last - 1 run several times, in passes."""
+    """Layers first … last - 1 run several times, in passes; with one pass, there are none such."""
 
     first: int
     last: int
@@ -52,20 +52,28 @@ class Inkling(ModelConfig):
 
 
 def _read_inkling(read: MetadataReader, c: ModelConfig) -> Inkling:
-    first, last = (read.size(f"loop.{name}", largest=c.layers) for name in ("first", "last"))
-    block, passes = read.size("attention.residual_block_size"), read.size("loop.passes")
-    if passes < 2 or not first < last or first % block or last % block:
+    block, loop = read.size("attention.residual_block_size"), _read_loop(read, c.layers)
+    first, last, passes = loop
+    if passes > 1 and (not first < last or first % block or last % block):
         raise FormatError(
             f"{read.prefix}.loop: {passes} passes over layers {first} to {last - 1} are not "
-            f"supported, only 2 or more over whole blocks of {block} after the first"
+            f"supported, only over whole blocks of {block} after the first"
         )
     _check_size(read.prefix, c.layers + (passes - 1) * (last - first), -(-c.layers // block) + 1)
     clips = (read.number(f"attention.{name}_clip") for name in ("head", "relative"))
     return c.as_kind(
-        Inkling, loop=LoopedLayers(first, last, passes), block=block, clips=Clips(*clips),
+        Inkling, loop=loop, block=block, clips=Clips(*clips),
         growth=read.or_zero("attention.query_growth"),
         period=read.size("attention.query_growth_floor"),
     )  # fmt: skip
+
+
+def _read_loop(read: MetadataReader, layers: int) -> LoopedLayers:
+    passes = read.size("loop.passes")
+    if passes == 1:
+        return LoopedLayers(layers, layers, passes)
+    first, last = (read.size(f"loop.{name}", largest=layers) for name in ("first", "last"))
+    return LoopedLayers(first, last, passes)
 
 
 def _check_size(prefix: str, depth: int, sums: int) -> None:
@@ -94,7 +102,7 @@ class _Streams(NamedTuple):
 
 
 def inkling(g: Graph, c: Inkling) -> Tensor:
-    """Build Inkling 2 with loops (Thinking Machines 2026). Returns the logits, (L, vocab)."""
+    """Build Inkling 2 (Thinking Machines 2026). Returns the logits, (L, vocab)."""
     first, last, passes = c.loop
     x = g.rms_norm(embedding(g, c), "token_embd_norm", c.norm_eps)  # (M, hidden)
     streams = _run_layers(g, c, _Streams((), x), 0, first)

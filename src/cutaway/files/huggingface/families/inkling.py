@@ -1,10 +1,11 @@
-"""Inkling 2 with loops: names and keys. Its graph is in ``compute/model/architectures/inkling.py``.
+"""Inkling 2: names and keys. Its graph is in ``compute/model/architectures/inkling.py``.
 
 transformers writes its folders with the publisher's names.
 """
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,13 @@ _FULL, _SLIDING = "hybrid", "hybrid_sliding"  # of layers with convolutions
 
 
 def inkling(config: JsonObject) -> dict[str, Any]:
-    """Return the keys of windows, experts, loops, and of what grows and is cut in attention."""
+    """Return the keys of windows, experts, and of what grows and is cut in attention."""
     for key in ("num_attention_heads", "num_key_value_heads", "head_dim"):
         config.must_be(f"swa_{key}", config.size(key))
     config.must_be("scoring_func", "sigmoid")
     config.must_be("mlp_gate_softcap", 4.0)
     config.must_be("mlp_up_softcap", 25.0)
     growth = float(np.float32(config.number("log_scaling_alpha")))  # as a file will hold it
-    loop = _loop(config)
     return _windows(config) | mixtures.experts(config, "n_routed_experts") | {
         "feed_forward_length": config.size("moe_intermediate_size"),
         "expert_feed_forward_length": config.size("moe_intermediate_size"),
@@ -43,10 +43,18 @@ def inkling(config: JsonObject) -> dict[str, Any]:
         "attention.query_growth": growth,
         "attention.query_growth_floor": config.size("log_scaling_n_floor"),
         "final_logit_softcapping": config.positive("final_logit_softcapping"),
+        "loop.passes": 1,
+    }  # fmt: skip
+
+
+def looped_inkling(config: JsonObject) -> dict[str, Any]:
+    """Return also the keys of loops."""
+    loop = _loop(config)
+    return inkling(config) | {
         "loop.first": loop.size("core_start"),
         "loop.last": loop.size("core_end"),
         "loop.passes": loop.size("num_passes"),
-    }  # fmt: skip
+    }
 
 
 def _loop(config: JsonObject) -> JsonObject:
@@ -159,7 +167,12 @@ _INKLING = Family(
     },
     whole={"mlp.gate.bias": "exp_probs_b.bias"},
     experts_turned=False, experts_alternate=True,
-    plain_name=_plain_name, rewrites_of=_rewrites, rebuild=_split_messages,
+    plain_name=_plain_name, rewrites_of=_rewrites,
 )  # fmt: skip
 
-ROWS: Mapping[str, Family] = {"inkling2_loop": _INKLING, "inkling2_loop_text": _INKLING}
+_LOOPED = replace(_INKLING, metadata=looped_inkling, rebuild=_split_messages)
+
+ROWS: Mapping[str, Family] = {
+    "inkling2": _INKLING, "inkling2_text": _INKLING,
+    "inkling2_loop": _LOOPED, "inkling2_loop_text": _LOOPED,
+}  # fmt: skip

@@ -32,7 +32,7 @@ _GROUP = 16  # of NVFP4
 class InklingExperts:
     """The method of the publisher's folders, which quantise experts and nothing else."""
 
-    MODELS = ("inkling2_loop", "inkling2_loop_text")
+    MODELS = ("inkling2", "inkling2_text", "inkling2_loop", "inkling2_loop_text")
 
     @classmethod
     def are_in(cls, tensors: Iterable[str]) -> bool:
