@@ -61,6 +61,7 @@ def test_each_paragraph_opens_what_it_claims(open_page, address, dealt):
         point = lesson.points[paragraph.point - 1]
         shown = page.tab.locator("run-guide [aria-current]", has_text=point.text)
         shown.wait_for()  # not of the sentence that was marked before the address was read
+        page.tab.locator("token-strip .chip[aria-current]").wait_for()  # its run has come, too
         page.settle()
         assert page.tab.locator("run-guide h2").inner_text() == lesson.title
         assert shown.inner_text() == point.text
