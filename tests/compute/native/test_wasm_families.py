@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 USUAL = ("qwen3_moe", "gpt_oss", "deepseek_v2", "granite4-h-moe", "qwen3_5_moe", "phimoe")
 """Ways to choose experts, biases, latents, and states beside experts."""
 REFUSED = ("gemma4", "gemma3n", "gemma3n-other")
+BOTH_SIDES = ("hrm_text",)
+"""Prompts that a page does not read; it refuses such models (tests/rerun/test_prefix_lm.py)."""
 
 
 @pytest.mark.parametrize(
@@ -25,7 +27,7 @@ REFUSED = ("gemma4", "gemma3n", "gemma3n-other")
     [
         pytest.param(name, marks=[] if name in USUAL else pytest.mark.slow)
         for name in (*random_models.FAMILIES, "rwkv7")
-        if name not in REFUSED
+        if name not in (*REFUSED, *BOTH_SIDES)
     ],
 )
 def test_its_bits_are_those_of_the_native_tiers(name, tmp_path):
