@@ -10,6 +10,7 @@
 
 #include "../experts.h"
 #include "../ops.h"
+#include "../recurrent.h"
 
 namespace cutaway {
 
