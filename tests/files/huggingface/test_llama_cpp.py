@@ -28,8 +28,8 @@ pytestmark = pytest.mark.slow
 # its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones. Its
 # kimi-linear has queries of one matrix alone; its gemma3n cuts the gates of the first ten layers,
 # shares keys from layer 20 on, and has embeddings of layers 256 wide. Its rwkv7 has heads of 64.
-# Its mimo2 has no groups. Its mellum has one rotary base, its falcon-h1 all factors in matrices;
-# these are compared below.
+# Its mimo2 has no groups. Its mellum has one rotary base, its falcon-h1 all factors in matrices,
+# its lfm2moe no factor of what experts add: these are compared below.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
     "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
@@ -41,6 +41,7 @@ OTHERWISE = (
     "laguna", "laguna-element", "mimo_v2_flash-groups",
     "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
     "rwkv7-old", "inkling2", "inkling2-plain", "inkling2-last", "falcon_h1", "falcon_h1-unnormed",
+    "lfm2_moe",
 )  # fmt: skip
 ONE_BASE = {
     "full_attention": {
@@ -69,6 +70,7 @@ def test_llama_cpp_reads_what_we_write(name, tmp_path):
     [
         ("cohere-normed-heads", {"num_hidden_layers": 64}),
         ("exaone_moe", {"num_shared_experts": 1}),
+        ("lfm2_moe", {"routed_scaling_factor": 1.0}),
         ("mellum", {"rope_parameters": ONE_BASE}),
     ],
 )  # fmt: skip
