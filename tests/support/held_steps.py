@@ -8,7 +8,7 @@ import select
 import sys
 
 from cutaway.cli.main import main
-from cutaway.engine import Engine
+from cutaway.engine import Engine, Event
 
 
 def command(steps: int) -> list[str]:
@@ -20,12 +20,12 @@ def _hold_after(steps: int) -> None:
     step, output = Engine.step, select.poll()
     output.register(sys.stdout.fileno(), 0)  # errors alone: its reader has gone
 
-    def step_or_hold(engine: Engine):
+    def step_or_hold(engine: Engine) -> list[Event]:
         if engine.steps >= steps:
             output.poll()
         return step(engine)
 
-    Engine.step = step_or_hold  # type: ignore[method-assign]
+    Engine.step = step_or_hold  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import numpy as np
 
 from support import random_models, tiny_tokenizers
 from support.quantised.floats import inkling_mxfp8, inkling_nvfp4
+from support.quantised.method import Typed
 from support.quantised.tensors import read_tensors, write_tensors
 
 SIZES = {"hidden_size": 128, "moe_intermediate_size": 64, "intermediate_size": 64}
@@ -31,9 +32,11 @@ def quantise_experts(source: Path, folder: Path, *, twin: bool = False, seed: in
     file, rng = folder / "model.safetensors", np.random.default_rng(seed)
     tensors = read_tensors(file)
     for name in sorted(name for name in tensors if name.endswith(EXPERTS)):
+        plain = tensors.pop(name)
+        assert not isinstance(plain, Typed)
         layer = int(name.split(".layers.")[1].split(".")[0])
         draw = inkling_nvfp4 if layer < LAYERS_OF_NVFP4 else inkling_mxfp8
-        experts = draw(rng, tensors.pop(name).shape)
+        experts = draw(rng, plain.shape)
         parts = {"": experts.matrix} if twin else experts.parts
         tensors |= {name + ending: part for ending, part in parts.items()}
     write_tensors(file, tensors, {"format": "pt"})

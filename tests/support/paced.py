@@ -2,6 +2,7 @@
 
 import json
 import threading
+from typing import Any
 
 from support.asgi_client import connect
 from support.waiting import wait_until
@@ -22,7 +23,7 @@ class Paced:
         return self._step()
 
 
-def leave_amid(served, path: str, body: dict, monkeypatch) -> Paced:
+def leave_amid(served, path: str, body: dict[str, Any], monkeypatch) -> Paced:
     """Ask a server, and hang up in the midst of the third step; the next waits until it knows."""
     paced = Paced(served.engine, 3, monkeypatch)
     data = json.dumps(body).encode()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
+pytest.importorskip("safetensors", reason="needs safetensors: pip install '.[test-transformers]'")
 
 from cutaway import LLM
 from cutaway.compute.model.anatomy import Anatomy

@@ -15,6 +15,7 @@ import numpy as np
 from cutaway.base.arithmetic import plainly
 from cutaway.compute.backends import Logits
 from cutaway.engine.canvas import Canvas, Rule, make_canvas
+from cutaway.engine.decoders import Computed, Decoder
 from cutaway.engine.decoders.pass_cells import (
     CANDIDATES,
     blend_rows,
@@ -40,7 +41,6 @@ from cutaway.sampling.luck import noise_tokens, place_of
 from cutaway.sampling.observe import START, chain_hash
 
 if TYPE_CHECKING:
-    from cutaway.engine.decoders import Computed
     from cutaway.engine.limits import Limits
     from cutaway.engine.request import Request
     from cutaway.engine.sequence import Sequence
@@ -65,7 +65,7 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Denoise:
+class Denoise(Decoder):
     """Writes a canvas of ``max_tokens`` cells after the prompt.
 
     mask_id  the token that stands for a masked cell, and is never drawn; None where attention is
@@ -281,7 +281,7 @@ class Denoise:
     # -- what becomes of it ----------------------------------------------------------------------
 
     @plainly
-    def commit(self, scheduled: Scheduled, computed: "Computed") -> list[Event]:
+    def commit(self, scheduled: Scheduled, computed: Computed) -> list[Event]:
         """Reveal the cells that the rule chooses; a finished block becomes steps."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
         final = self._final(scheduled)
@@ -311,7 +311,7 @@ class Denoise:
             return 0
         return min(len(sequence), scheduled.start + scheduled.num_rows) // block * block
 
-    def _reveal(self, scheduled: Scheduled, computed: "Computed", sampled: list[Sampled]) -> Pass:
+    def _reveal(self, scheduled: Scheduled, computed: Computed, sampled: list[Sampled]) -> Pass:
         """Reveal the cells that the rule chooses; return the event of the pass."""
         sequence, canvas = scheduled.sequence, self._canvas(scheduled.sequence)
         cells, index, redraw = canvas.next_cells, canvas.index, self._redraw(sequence)
