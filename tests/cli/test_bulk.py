@@ -305,11 +305,9 @@ def many_lines(count):
     return [{"prompt": "ab" * (i % 5 + 1), "id": i, "max_tokens": 5 + i % 90} for i in range(count)]
 
 
-def start(tiny, tmp_path, command=PYTHON):
+def generate_args(tiny, tmp_path):
     files = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
-    return subprocess.Popen(
-        [*command, "-m", tiny, *files, "--seed", "5", "--ignore-eos"], stderr=subprocess.PIPE
-    )
+    return ["generate", "-m", tiny, *files, "--seed", "5", "--ignore-eos"]
 
 
 def size(path):
@@ -344,11 +342,11 @@ def test_a_kill_at_any_byte_loses_and_repeats_no_line(tiny, llm, tmp_path):
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
     while True:
         limit = size(tmp_path / "out") + luck.randrange(1, 80_000)
-        child = start(tiny, tmp_path, [sys.executable, "-c", KILLED, str(limit), "generate"])
-        _, said = child.communicate()
-        if child.returncode == 0:
+        command = [sys.executable, "-c", KILLED, str(limit), *generate_args(tiny, tmp_path)]
+        done = subprocess.run(command, stderr=subprocess.PIPE, check=False)
+        if done.returncode == 0:
             break
-        assert child.returncode == -signal.SIGXFSZ, said
+        assert done.returncode == -signal.SIGXFSZ, done.stderr
         assert size(tmp_path / "out") == limit
         kills += 1
     assert kills >= 3
@@ -364,10 +362,11 @@ def test_a_kill_at_any_byte_loses_and_repeats_no_line(tiny, llm, tmp_path):
 def test_ctrl_c_keeps_what_is_written_and_says_how_to_resume(tiny, tmp_path):
     lines = many_lines(2000)
     (tmp_path / "in").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    child = start(tiny, tmp_path, [*held_steps.command(100), "generate"])
-    grown(child, tmp_path / "out", 1)
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate()
+    args = generate_args(tiny, tmp_path)
+    with held_steps.run(100, *args, stderr=subprocess.PIPE) as child:
+        grown(child, tmp_path / "out", 1)
+        child.send_signal(signal.SIGINT)
+        _, said = child.communicate()
     done = len(index_by_line(records(tmp_path / "out")))
     assert child.returncode == 130
     assert (

@@ -191,11 +191,12 @@ def test_lines_never_wrap_and_wide_characters_fit(llm, monkeypatch):
 
 def test_ctrl_c_keeps_the_blocks_that_are_finished(tiny_diffusion_path, llm):
     flags = ["--max-tokens", "400", "--block", "2", "--seed", "1", "--ignore-eos"]
-    command = [*held_steps.command(20), "denoise", "-m", str(tiny_diffusion_path), "ab"]
-    process = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    first = os.read(process.stdout.fileno(), 1)
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate()
+    args = ["denoise", "-m", tiny_diffusion_path, "ab", *flags]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with held_steps.run(20, *args, **pipes) as process:
+        first = os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate()
     assert process.returncode == 130
     whole = llm.denoise("ab", seed=1, max_tokens=400, block=2, ignore_eos=True).text
     kept = (first + out).decode("utf-8", "replace")

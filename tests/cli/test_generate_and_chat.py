@@ -132,12 +132,11 @@ def test_a_stop_string_of_any_length_is_defined(generate):
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_keeps_what_was_written(tiny):
     args = ["generate", "-m", tiny, "ab", "--max-tokens", "120", "--ignore-eos", "--no-kv-cache"]
-    process = subprocess.Popen(
-        [*held_steps.command(20), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    first = os.read(process.stdout.fileno(), 1)
-    process.send_signal(signal.SIGINT)
-    rest, error = process.communicate()
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with held_steps.run(20, *args, **pipes) as process:
+        first = os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        rest, error = process.communicate()
     assert process.returncode == 130, error
     assert first
     assert b"aborted" in error
@@ -147,14 +146,12 @@ def test_ctrl_c_keeps_what_was_written(tiny):
 
 def test_a_reader_that_goes_away_is_not_a_crash(tiny):
     args = ["generate", "-m", tiny, "ab", "--max-tokens", "100", "--ignore-eos"]
-    process = subprocess.Popen(
-        [*held_steps.command(20), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    os.read(process.stdout.fileno(), 1)
-    process.stdout.close()
-    error = process.stderr.read()
-    process.stderr.close()
-    assert process.wait() == 141
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with held_steps.run(20, *args, **pipes) as process:
+        os.read(process.stdout.fileno(), 1)
+        process.stdout.close()
+        error = process.stderr.read()
+    assert process.returncode == 141
     assert error == b""
 
 
@@ -243,15 +240,13 @@ def test_thinking_in_a_chat(tmp_path, cutaway):
 @pytest.mark.model
 def test_chat_ctrl_c_stops_the_answer_and_not_the_program(smollm2_path):
     args = ["chat", "--max-tokens", "2000", "--ignore-eos", "--context", "2048"]
-    process = subprocess.Popen(
-        [*held_steps.command(20), *args],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    process.stdin.write(b"Tell me a long story.\n")
-    process.stdin.flush()
-    os.read(process.stdout.fileno(), 1)
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(b"/reset\n")
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with held_steps.run(20, *args, **pipes) as process:
+        process.stdin.write(b"Tell me a long story.\n")
+        process.stdin.flush()
+        os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(b"/reset\n")
     assert process.returncode == 0, error
     assert b"aborted" in error
     assert b"(a new conversation)" in error

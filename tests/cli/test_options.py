@@ -330,15 +330,13 @@ def test_without_a_prefix_cache_nothing_is_cached(tiny, tmp_path, cutaway):
 
 def test_ctrl_c_keeps_what_was_written_of_every_sample(tiny):
     args = ["ab", "--n", "3", "--seed", "1", "--max-tokens", "400", "--ignore-eos", "--no-kv-cache"]
-    child = subprocess.Popen(
-        [*held_steps.command(40), "generate", "-m", tiny, *args],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     first = b""
-    while len(first.partition(b" ---\n")[2]) < 30:  # ten tokens or more: the others have some
-        first += os.read(child.stdout.fileno(), 1)
-    child.send_signal(signal.SIGINT)
-    rest, error = child.communicate()
+    with held_steps.run(40, "generate", "-m", tiny, *args, **pipes) as child:
+        while len(first.partition(b" ---\n")[2]) < 30:  # ten tokens or more: the others have some
+            first += os.read(child.stdout.fileno(), 1)
+        child.send_signal(signal.SIGINT)
+        rest, error = child.communicate()
     assert child.returncode == 130, error
     assert error.count(b"aborted") == 3 and b"Traceback" not in error
     texts = RULE.split((first + rest).decode())[4::4]

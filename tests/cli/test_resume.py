@@ -102,9 +102,7 @@ def command(model, trace):
 
 def test_a_process_that_was_killed(long_path, tmp_path, cutaway, printed, refused):
     cut, whole = tmp_path / "cut.jsonl", tmp_path / "whole.jsonl"
-    with subprocess.Popen(
-        [*held_steps.command(800), *command(long_path, cut)], stdout=subprocess.DEVNULL
-    ) as child:
+    with held_steps.run(800, *command(long_path, cut), stdout=subprocess.DEVNULL) as child:
         wait_until(lambda: cut.exists() and cut.stat().st_size > 100_000)
         assert refused("resume", cut, "-m", long_path).endswith(
             "cut.jsonl is still being written: wait for its end, or stop it\n"

@@ -352,7 +352,7 @@ def killed(tiny, sent, after=5):
     """The exit code of a long run that got a signal once it had written so many bytes."""
     args = ["generate", "-m", tiny, "ab", "--max-tokens", "4000", "--ignore-eos", "--trace", "t"]
     how = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "env": os.environ | HOME}
-    with subprocess.Popen([*held_steps.command(20), *args], **how) as process:
+    with held_steps.run(20, *args, **how) as process:
         for _ in range(after):
             assert process.stdout.read(1)
         process.send_signal(sent)
