@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from cutaway.engine import DraftHead, DraftModel, RunParams, StopParams, speculation
-from cutaway.engine.speculation.length import FROM_MODEL, MAX_DRAFT, STAKE, DraftLength, StepCosts
+from cutaway.engine.speculation.length import (
+    FROM_MODEL,
+    LOSS,
+    MAX_DRAFT,
+    STAKE,
+    DraftLength,
+    StepCosts,
+)
 from support.engine_mock import GREEDY, MockRequest, add, make_engine, run_to_end
 from support.mock_backend import VOCAB, MockBackend, noise
 
@@ -178,7 +185,7 @@ def test_a_draft_model_that_rested_in_company_wakes_where_the_rest_of_the_text_p
     run_to_end(engine)
     speculation = drafted.speculation
     assert (speculation.accepted > 80) == (right_from == 0)
-    assert speculation.cost < 0.05 * 160 + STAKE + 0.02 * TEXT + speculation.accepted
+    assert speculation.cost < 0.05 * 160 + STAKE + LOSS * TEXT + speculation.accepted
 
 
 def test_a_drafter_that_would_not_pay_even_if_right_is_not_asked(monkeypatch):

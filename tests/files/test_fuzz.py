@@ -16,6 +16,7 @@ from fuzz import tiers_of
 from support.fuzz import FORMATS
 from support.fuzz.harness import attempt, input_of, run
 from support.native_plans import TIERS
+from support.random_models import ROWS
 
 pytest.importorskip("cryptography", reason="the extra 'receipt' is not installed")
 pytest.importorskip("fastapi", reason="the extra 'serve' is not installed")
@@ -53,6 +54,10 @@ def test_damaged_inputs_end_whole_or_in_a_sentence(sound, name):
         assert outcome != "failed", f"python tools/fuzz.py {name} --seed {seed}: {why}"
         outcomes.add(outcome)
     assert "whole" in outcomes, "nothing is read to its end"
+
+
+def test_models_of_every_family_are_drawn(formats):
+    assert formats["family"].names == sorted(ROWS)
 
 
 @pytest.mark.parametrize("path", CORPUS, ids=lambda path: f"{path.parent.name}-{path.name}")

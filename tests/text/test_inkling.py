@@ -1,6 +1,6 @@
 """Inkling's messages: what its grammars let through, taken apart wherever it is cut, its history.
 
-The prompts are those that the publisher's program renders, with the opening of the answer.
+The prompts are written after those of the publisher's program, with the opening of the answer.
 """
 
 import json
@@ -138,6 +138,7 @@ def test_a_schema_beside_calls_and_before_a_text() -> None:
     both = Grammar("grammar", form().with_tools(TOOLS, AUTO, nested_json(SCHEMA)))
     assert can_write(both, f"{THOUGHT}{FINAL}[1]<|end_message|>") and can_write(both, THOUGHT + F)
     assert not can_write(both, f"{FINAL}Yes.<|end_message|>")
+    assert not can_write(both, SPOKEN + F)
 
 
 @given(

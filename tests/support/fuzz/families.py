@@ -1,8 +1,8 @@
 """Models of every family: folders of transformers, and the same models as GGUF files.
 
 tests/data/tiny_models.json.gz has the config and the shapes of tensors of each row of
-`random_models`. ``PYTHONPATH=tests python -m support.fuzz.families`` writes it, with transformers
-and torch.
+`random_models`. ``PYTHONPATH=tests:bench python -m support.fuzz.families`` writes it, with
+transformers and torch.
 """
 
 import gzip
