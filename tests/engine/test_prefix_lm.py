@@ -14,7 +14,9 @@ from cutaway.compute.loading.info import ModelInfo
 from cutaway.engine import ConstraintParams, RunParams, StopParams
 from cutaway.engine.canvas import read_rule
 from cutaway.engine.events import Started
-from cutaway.methods.rows import GivenText
+from cutaway.features.revise.rules import Loop
+from cutaway.methods.prefix import check_prefix
+from cutaway.methods.rows import GivenText, adding_text
 from cutaway.sampling import SamplingParams
 from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.random_hrm import write_tiny_hrm
@@ -143,6 +145,38 @@ def test_an_answer_s_likelihood_is_what_it_is_drawn_with(path):
     assert other.logprobs[:3] == likely.logprobs[:3]
 
 
+@pytest.mark.parametrize("before", [1, 9])
+def test_a_text_longer_than_a_window_is_read_from_left_to_right(path, causal_path, before):
+    """The context of a window is a part of the text, and no prompt."""
+    ours, causal = (
+        LLM(p).likelihood(PROMPT, window=32, before=before) for p in (path, causal_path)
+    )
+    assert ours.logprobs == causal.logprobs
+    assert len(ours.logprobs) == len(PROMPT) - 1
+
+
+def test_a_revision_draws_and_scores_after_the_same_prompt(path):
+    """A draft that goes on is no part of the prompt."""
+    llm, draft = LLM(path), repeating(3, 6, 9)
+    model = Loop(llm, adding_text(llm.tokenizer), len(PROMPT))
+    drawn = model.draw_tokens((*PROMPT, *draft), 4, 0.0, seed=1)
+    rows = llm.logits([*PROMPT, *draft, *drawn[:-1]], 83, prompt_tokens=len(PROMPT))
+    text_only = np.where(adding_text(llm.tokenizer), rows, -np.inf)
+    assert drawn == tuple(text_only.argmax(1))
+    [likely] = llm.score(PROMPT, [draft])
+    done = llm.revise(PROMPT, draft, rule="metropolis", share=0.1, seed=5)
+    assert done.bits_before == pytest.approx(-likely.total / np.log(2))
+
+
+def test_what_is_weighed_before_a_suffix_is_what_the_model_writes(path):
+    """The suffix is scored after the prompt and a text, and the prompt was read to both sides."""
+    llm = LLM(path)
+    wrote = llm.generate(PROMPT, suffix="abba", max_tokens=5, seed=3)
+    suffix = llm.tokenizer.encode("abba", goes_on=True)
+    [likely] = llm.score([*PROMPT], [[*wrote.token_ids, *suffix]])
+    assert wrote.between.logprob == pytest.approx(sum(likely.logprobs[-len(suffix) :]))
+
+
 def test_the_last_rows_of_texts_are_their_logits(path):
     llm = LLM(path)
     texts = [GivenText((*PROMPT, 5, 6), None, n) for n in (0, 70, 75, 77)]
@@ -160,6 +194,7 @@ def test_what_a_prompt_read_to_both_sides_has_no_meaning_for_is_refused(path, tm
         (lambda: llm.generate(short, denoise=read_rule({"block": 1})), "denoise: .* leave it out"),
         (lambda: llm.generate(short, interventions=["knock_out 3"]), "interventions: .* leave "),
         (lambda: llm.save_prefix(tmp_path / "a.prefix", short), "prompt: this model reads it to"),
+        (lambda: check_prefix(llm, tmp_path / "a.prefix"), "prompt: this model reads it to"),
         (lambda: llm.logits(short, 3, prompt_tokens=40), "start must be between 39 and 39"),
         (lambda: llm.logits(short, 3, prompt_tokens=41), "prompt_tokens must be between 0 and 40"),
     ):

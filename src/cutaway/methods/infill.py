@@ -173,12 +173,11 @@ class _Drawing:
         texts_with_suffix = [
             ScoredText(prompt + text + self.suffix_ids, len(prompt) + len(text)) for text in texts
         ]
-        salt = self._salt()
-        with pin_text(self.llm, prompt, replace(LATER, cache_salt=salt)):
-            return [
-                fsum(suffix_logprobs)
-                for suffix_logprobs in Causal(self.llm, salt).score_tokens(texts_with_suffix)
-            ]
+        salt, prompt_tokens = self._salt(), len(prompt)
+        model = Causal(self.llm, salt, prompt_tokens=prompt_tokens)
+        run = replace(LATER, cache_salt=salt)
+        with pin_text(self.llm, prompt, run, prompt_tokens=prompt_tokens):
+            return [fsum(logprobs) for logprobs in model.score_tokens(texts_with_suffix)]
 
     def _salt(self) -> str | None:
         """Return the request's salt; without a prompt cache, a new salt that no text shares."""

@@ -85,7 +85,7 @@ def save_prefix(
     llm = llm.with_adapter(adapter)
     place = _file_name(path)
     check_place(place)
-    _check_causal(llm)
+    _check_shares_beginnings(llm)
     to_save = _read_prompt(llm, prompt, messages, special, RunParams(cache_salt=cache_salt))
     if compute := check_bool("compute", compute):
         _check_worth(llm, to_save)
@@ -138,7 +138,7 @@ def _check_worth(llm: SyncLLM, to_save: PrefixToSave) -> None:
         )
 
 
-def _check_causal(llm: SyncLLM) -> None:
+def _check_shares_beginnings(llm: SyncLLM) -> None:
     """Raise InputError where a prompt's beginning depends on its end."""
     if llm.config.attention == "prefix-lm":
         raise InputError(
@@ -215,7 +215,7 @@ def restore_prefix(
     cache_salt: the salt of the texts that may use the prefix; it may differ from the one at saving
     """
     llm = llm.with_adapter(adapter)
-    _check_causal(llm)
+    _check_shares_beginnings(llm)
     _check_cached(llm)
     salt = llm.request((), run=RunParams(cache_salt=cache_salt)).salt
     with (
@@ -252,6 +252,7 @@ def check_prefix(llm: SyncLLM, path: Any, *, whole: bool = False) -> int:
     whole: compute the text from its beginning, and compare all blocks. This is always done if a
            model has windows or states, of which the file has only a part
     """
+    _check_shares_beginnings(llm)
     _check_cached(llm)
     if llm.model.backend.name == "reference":
         raise InputError("blocks of the reference backend are not compared: its bits are NumPy's")

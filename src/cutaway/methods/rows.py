@@ -294,14 +294,16 @@ class Causal:
     """One model's predictions after texts, and its log-probabilities of given tokens.
 
     salt     see ``RunParams``
+    prompt_tokens  see ``logits``
     rows     how many tokens were computed so far: those that were not in the prefix cache
     stopped  called between two steps; once it returns True, Stopped is raised
     """
 
     stopped: Callable[[], bool]
 
-    def __init__(self, llm: SyncLLM, salt: str | None = None) -> None:
-        self._llm, self._run, self.stopped, self.rows = llm, RunParams(cache_salt=salt), bool, 0
+    def __init__(self, llm: SyncLLM, salt: str | None = None, *, prompt_tokens: int = 0) -> None:
+        self._llm, self._run, self._prompt_tokens = llm, RunParams(cache_salt=salt), prompt_tokens
+        self.stopped, self.rows = bool, 0
 
     def following(self, texts: Iterable[Ids]) -> Iterator[tuple[int, Logits]]:
         """Yield (index, logits (1, vocab)) of the token after each text, in the order they end."""
@@ -333,7 +335,8 @@ class Causal:
         return scores
 
     def _request(self, text: Ids, logits_from: int) -> Request:
-        return self._llm.request(text, decoder=Score(logits_from=logits_from), run=self._run)
+        decoder = Score(logits_from, self._prompt_tokens)
+        return self._llm.request(text, decoder=decoder, run=self._run)
 
     def _iterate_ended(self, jobs: Iterable[tuple[Request, R]]) -> Iterator[tuple[int, R]]:
         for index, reader in iterate_ended(self._llm.owner, jobs, self.stopped):

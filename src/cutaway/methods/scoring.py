@@ -206,8 +206,13 @@ class LookUpReader(EndListener):
 Scores = PrefillTask[LookUpReader, list[Likelihood]]
 
 
-def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
-    """Return a task for the likelihood of each answer. adapter: as in a ``Request``."""
+def scoring(cuts: Iterable[Cut], adapter: str = "", *, are_windows: bool = False) -> Scores:
+    """Return a task for the likelihood of each answer.
+
+    adapter: as in a ``Request``
+    are_windows: the cuts are those of ``windows``: what comes before an answer is no prompt, so
+    that every model reads it from left to right
+    """
     all_cuts = [*cuts]
     ends_after: dict[Cut, list[int]] = {}  # prompt and answer without its last token -> last tokens
     for prompt, answer in all_cuts:
@@ -217,7 +222,8 @@ def scoring(cuts: Iterable[Cut], adapter: str = "") -> Scores:
 
     def requests() -> Iterator[Request]:
         for (prompt, answer_start), ends in ends_after.items():
-            decoder = ScoreAnswers(len(prompt), tuple(ends))
+            prompt_tokens = 0 if are_windows else len(prompt)
+            decoder = ScoreAnswers(len(prompt), tuple(ends), prompt_tokens)
             yield _template().but(
                 prompt_token_ids=prompt + answer_start, decoder=decoder, adapter=adapter
             )
@@ -279,8 +285,9 @@ def score(
     answers, and both are tokenized as one text, as in lm-eval. An empty prompt stands for BOS.
     special: parse special tokens such as <|im_start|> in texts
     adapter: the name of a loaded adapter, as for generate
-    The log-probabilities are those of ``generate`` with prompt_logprobs, to the bit. Raises
-    InputError for an empty answer, TooLongError where prompt and answer do not fit.
+    The log-probabilities are those of ``generate`` with the answer ``forced``, to the bit; also
+    those with prompt_logprobs, unless the model reads its prompt to both sides. Raises InputError
+    for an empty answer, TooLongError where prompt and answer do not fit.
     """
     is_list = isinstance(answers, Sequence) and not isinstance(answers, str | bytes)
     if not is_list or not answers:
@@ -313,7 +320,7 @@ def likelihood(
     cutter = Cutter(llm, special=special, adapter=adapter)
     size = check_int("window", cutter.room if window is None else window, 1, cutter.room)
     cuts = [*windows(cutter.whole(text), size, check_int("before", before, 1, size))]
-    task = scoring(cuts, cutter.adapter)
+    task = scoring(cuts, cutter.adapter, are_windows=True)
     total = sum(len(cut.answer) for cut in cuts)
 
     def tell(readers: Sequence[LookUpReader]) -> None:
@@ -326,9 +333,13 @@ def likelihood(
 
 
 def scores_of_each(
-    llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool = False, adapter: str = ""
-) -> Iterator[Scores]:
-    """Yield a task for every few hundred (prompt, answer) pairs; see ``LLM.score_each``."""
+    llm: "BaseLLM", pairs: Iterable[Pair], *, special: bool = False, adapter: str = "",
+    are_windows: bool = False,
+) -> Iterator[Scores]:  # fmt: skip
+    """Yield a task for every few hundred (prompt, answer) pairs; see ``LLM.score_each``.
+
+    are_windows: see ``scoring``
+    """
     cutter = Cutter(llm, special=special, adapter=adapter)
     try:
         numbered = enumerate(pairs)
@@ -340,7 +351,7 @@ def scores_of_each(
         cuts = (
             cutter.pair(*_two(i, pair), Name("pairs", i, prose=": answer")) for i, pair in chunk
         )
-        yield scoring(cuts, cutter.adapter)
+        yield scoring(cuts, cutter.adapter, are_windows=are_windows)
 
 
 def _two(index: int, pair: Any) -> Pair:
@@ -399,7 +410,8 @@ def pseudo_likelihood(
     tokenizer = llm.tokenizer
     if llm.config.is_causal:
         raise InputError(
-            "this model sees only what is before a token: likelihood says how likely a text is"
+            "this model continues texts, and fills in no masked token: likelihood says how likely "
+            "a text is"
         )
     words = tokenizer.words(text)
     if not any(words):

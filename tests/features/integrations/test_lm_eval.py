@@ -14,6 +14,7 @@ from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.features.measure.ab_command import read_questions
 from support.page_sections import blocks
+from support.random_hrm import write_tiny_hrm
 from support.server_processes import server
 
 lm_eval = pytest.importorskip("lm_eval", reason="pip install 'cutaway[lm-eval]', to try lm-eval")
@@ -114,6 +115,12 @@ def test_a_text_longer_than_the_context_is_read_in_lm_eval_s_windows(tiny_path):
         assert len(parts) > 2
         assert found == pytest.approx(sum(part.total for part in parts), abs=1e-12)
         assert found == llm.likelihood(text).total
+
+
+def test_a_window_s_context_is_no_prompt_to_read_to_both_sides(tmp_path):
+    with LLM(write_tiny_hrm(tmp_path / "tiny.gguf"), context=16, progress=False) as llm:
+        [total] = model(llm, add_bos_token=False).loglikelihood_rolling([ask("ab ba a b " * 9)])
+        assert total == llm.likelihood("ab ba a b " * 9).total
 
 
 def test_what_is_too_long_is_cut_at_its_beginning_and_that_is_said(tiny_path, caplog):

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
 
 class PrefillOnly(Decoder):
-    """Reads a prompt, and draws nothing after it."""
+    """Reads a text, and draws nothing after it.
+
+    prompt_tokens  how many first tokens are the prompt, to a model that reads it to both sides
+    """
+
+    prompt_tokens: int = 0
+
+    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
+        """How many first tokens are the prompt."""
+        return self.prompt_tokens
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The length of the prompt, which may fill the context."""
@@ -54,17 +63,12 @@ def schedule_whole(
 class Score(PrefillOnly):
     """Scores each token of the prompt, by the model's own logits.
 
-    logits_from  the first position whose logits are emitted; None: no logits are emitted
-    prompt_tokens  how many first tokens are the prompt, to a model that reads it to both sides;
-                 logits are then emitted from its last row on
+    logits_from  the first position whose logits are emitted; None: no logits are emitted. With
+                 ``prompt_tokens``, they are emitted from the prompt's last row on
     """
 
     logits_from: int | None = None
     prompt_tokens: int = 0
-
-    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
-        """How many first tokens are the prompt."""
-        return self.prompt_tokens
 
     def reusable(self, sequence: "Sequence") -> int:
         """The tokens before the first row whose logits are still to be read."""
@@ -101,9 +105,9 @@ class Score(PrefillOnly):
 
 @dataclass(frozen=True)
 class ScoreAnswers(PrefillOnly):
-    """Scores the tokens of an answer after a prompt, by the model's own logits.
+    """Scores the tokens of an answer after other tokens, by the model's own logits.
 
-    The text is a prompt and an answer without its last token, which no row has to read. ``Scored``
+    The text ends before the answer's last token, which no row has to read. ``Scored``
     events have the scores of the answer's tokens in order, then of each of ``ends`` as if it were
     the last token.
     Blocks in the prefix cache are not computed again.
@@ -114,6 +118,7 @@ class ScoreAnswers(PrefillOnly):
 
     first: int
     ends: tuple[int, ...]
+    prompt_tokens: int = 0
 
     def longest(self, request: "Request", limits: "Limits") -> int:
         """The length of the text, which may fill the context."""
@@ -121,10 +126,6 @@ class ScoreAnswers(PrefillOnly):
             raise InputError("an answer must come after one token or more, and have one or more")
         limits.check_ids("token_ids", self.ends)
         return super().longest(request, limits)
-
-    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
-        """The length of the prompt, which the answer follows."""
-        return self.first
 
     def reusable(self, sequence: "Sequence") -> int:
         """The tokens before the first row whose logits are still to be read."""
@@ -169,15 +170,9 @@ class PinPrefix(PrefillOnly):
 
     All tokens but the last are computed; the blocks have room for the last row (``pinned.py``). A
     prompt that is read to both sides is computed to its end.
-
-    prompt_tokens  see ``Score``
     """
 
     prompt_tokens: int = 0
-
-    def prompt_length(self, request: "Request") -> int:  # noqa: ARG002
-        """How many first tokens are the prompt."""
-        return self.prompt_tokens
 
     def reusable(self, sequence: "Sequence") -> int:
         """All tokens but the last."""

@@ -9,6 +9,7 @@ import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from inspect import signature
+from itertools import chain
 from math import fsum
 from os import PathLike
 from typing import Any
@@ -22,7 +23,8 @@ from cutaway import LLM, Completion, CutawayError, __version__
 from cutaway.base.checks import check_int, shown
 from cutaway.base.progress import say_error
 from cutaway.errors import InputError
-from cutaway.methods.scoring import windows
+from cutaway.methods.scoring import scores_of_each, windows
+from cutaway.requests.prefill import prefill
 
 _log = logging.getLogger(__name__)
 _INERT = "batch_size", "max_batch_size", "device"  # lm-eval's default device is "cuda:0"
@@ -155,7 +157,8 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
         """The log-likelihood of each whole text, read in lm-eval's windows."""
         texts = [request.args[0] for request in requests]
         parts = [self._windows(text) for text in texts]
-        scored = self.llm.score_each(window for part in parts for window in part)
+        tasks = scores_of_each(self.llm, chain.from_iterable(parts), are_windows=True)
+        scored = chain.from_iterable(prefill(self.llm.owner, task) for task in tasks)
         scores = iter([*tqdm(scored, "scoring", sum(map(len, parts)), disable=disable_tqdm)])
         totals = [fsum(p for _ in part for p in next(scores).logprobs) for part in parts]
         for text, result in zip(texts, totals, strict=True):

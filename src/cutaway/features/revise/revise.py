@@ -211,8 +211,8 @@ def revise(
     _check_length(llm, len(drafted), len(ids))
     began, passes = perf_counter(), llm.engine.steps
     allowed = adding_text(llm.tokenizer)
-    model = Loop(llm, allowed)
     first = max(len(head), 1)  # the very first token has no context: it stays
+    model = Loop(llm, allowed, first)
     [logprobs] = model.score_tokens([ScoredText(ids, first)])
     start, model.stopped = RevisedText(ids, first, tuple(logprobs)), stopped
     plan = (

@@ -279,22 +279,30 @@ class Metropolis:
 
 
 class Loop(Causal):
-    """A causal model that scores and draws. allowed: whether each token may be drawn, (vocab,)."""
+    """A causal model that scores and draws.
 
-    def __init__(self, llm: SyncLLM, allowed: Mask) -> None:
-        super().__init__(llm)
+    allowed        whether each token may be drawn, (vocab,)
+    prompt_tokens  how many first tokens are the prompt, which a model may read to both sides
+    """
+
+    def __init__(self, llm: SyncLLM, allowed: Mask, prompt_tokens: int) -> None:
+        reads_ahead = llm.config.attention == "prefix-lm"
+        super().__init__(llm, prompt_tokens=prompt_tokens if reads_ahead else 0)
         self._allowed = np.flatnonzero(allowed).tolist()
 
     def draw_tokens(self, head: Ids, count: int, temperature: float, seed: int) -> Ids:
         """Draw ``count`` tokens after a text."""
+        prompt_tokens = self._prompt_tokens or len(head)
+        forced = head[prompt_tokens:]
         stream = self._llm.stream(
-            head, max_tokens=count, temperature=temperature, top_p=1.0, seed=seed,
-            allowed_token_ids=self._allowed, stop=(), ignore_eos=True,
+            head[:prompt_tokens], forced=forced, max_tokens=len(forced) + count,
+            temperature=temperature, top_p=1.0, seed=seed, allowed_token_ids=self._allowed,
+            stop=(), ignore_eos=True,
         )  # fmt: skip
         with stream:
             done = stream.finish()
-        self.rows += done.usage.prompt_tokens - done.usage.cached_tokens + count
-        return done.token_ids
+        self.rows += done.usage.prompt_tokens - done.usage.cached_tokens + len(done.token_ids)
+        return done.token_ids[len(forced) :]
 
 
 def draft(llm: SyncLLM, head: Ids, options: dict[str, Any], stopped: Callable[[], bool]) -> Ids:
