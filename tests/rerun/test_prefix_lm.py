@@ -11,6 +11,7 @@ from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.look import inside
 from cutaway.features.inside.steps import unrecorded_trace
 from cutaway.features.page.folder import check_causal
+from cutaway.features.practice.lessons import lessons, scene
 from cutaway.rerun import branch, diff_models, logits, replay
 from cutaway.sampling.observe import row_hash
 from cutaway.trace import Trace
@@ -80,8 +81,11 @@ def test_a_part_that_is_left_out_is_left_out_of_the_prompt(run, how):
 
 def test_what_a_run_cannot_be_asked_is_refused(run, path):
     llm, trace = run
-    with pytest.raises(InputError, match="reads its prompt to both sides"):
+    with pytest.raises(InputError, match="how: this model reads its prompt to both sides"):
         ablate(llm, trace, STEP, how="knock_out")
+    for topic in ("mask", "induction"):
+        with pytest.raises(InputError, match=f"topic {topic}: this model reads its prompt to bo"):
+            lessons(scene(llm, trace, STEP), [topic])
     with open_model(path), pytest.raises(InputError, match="a page without a server does not"):
         check_causal(llm.model)
 

@@ -123,7 +123,9 @@ class Limits:
     def check_bidirectional(self, ids: tuple[int, ...]) -> None:
         """Raise InputError where attention is causal, or the model cannot read these tokens."""
         if self.is_causal:
-            raise InputError("this model's attention is causal: no row of it reads a whole text")
+            raise InputError(
+                "this model continues texts: it predicts the next token, and none within a text"
+            )
         self.check_head()
         self.check_read(ids)
 

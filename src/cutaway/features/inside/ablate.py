@@ -130,6 +130,12 @@ def variants(
                 ": layers of this model have a recurrent state, from which no token can be "
                 "knocked out: take delete or other",
             )
+        if llm.config.attention == "prefix-lm":
+            raise InputError(
+                "how",
+                ": this model reads its prompt to both sides, and earlier tokens would have read "
+                "the token that is knocked out: take delete or other",
+            )
         return _knocked_out(ids, parts)
     replacements = _replace_each(llm, ids, other)
     places = [range(max(part.start, 1), part.stop) for part in parts]

@@ -199,6 +199,7 @@ def induction_lesson(scene: Scene) -> list[Exercise]:
     from cutaway.features.inside.ablate import ablate
     from cutaway.features.inside.summary import heads
 
+    _check_hides_later_tokens(scene.llm, "induction")
     here, follower = repeat_name(scene.llm)
     look, llm = here.look, here.llm
     best = sorted(heads(look, here.attribution), key=lambda head: -head.induction)[:_HEADS]
@@ -270,8 +271,7 @@ _DIGITS = 8  # hex digits of a hash
 def mask_lesson(scene: Scene) -> list[Exercise]:
     """Ask how many rows of logits change when one token changes."""
     scene.need("mask", _LEAST)
-    if scene.llm.config.attention == "prefix-lm":
-        raise InputError("topic", " mask: this model reads its prompt to both sides: take another")
+    _check_hides_later_tokens(scene.llm, "mask")
     ids = scene.ids
     first = max(len(ids) - _ROWS, 0)
     names, place = [scene.name(token) for token in ids[first:]], (len(ids) - first) // 2
@@ -312,6 +312,14 @@ def _likeliest_but(row: NDArray[np.float32], token: int) -> int:
     logits = row.copy()
     logits[token] = -np.inf
     return int(logits.argmax())
+
+
+def _check_hides_later_tokens(llm: "LLM", topic: str) -> None:
+    """Raise InputError where a token of the prompt sees later ones."""
+    if llm.config.attention == "prefix-lm":
+        raise InputError(
+            "topic", f" {topic}: this model reads its prompt to both sides: take another"
+        )
 
 
 def _short_hash(row: NDArray[np.float32]) -> str:
