@@ -239,7 +239,7 @@ def test_it_asks_for_no_more_than_every_browser_has_and_says_what_it_takes(page,
     assert {one["memory"] for one in stages} == {sum(size for size, *_ in document["buffers"])}
     compiled, checked = (
         [text for one in stages if (text := one["stage"]).endswith(ending)]
-        for ending in ("compiled", "in about 10 s")
+        for ending in ("compiled", f"in about {PATIENCE_S} s")
     )
     assert [one["stage"] for one in stages] == [
         "its arithmetic is being checked", *compiled, "the model is being copied", *checked,
