@@ -7,17 +7,17 @@ import { request } from "./runs.mjs";
 
 const event = (found) => `data: ${JSON.stringify({ choices: [{ cutaway: { trace: found } }] })}\n\n`;
 
-/** A server that sends these parts and then ends, or breaks off. */
-function serve(parts, broken) {
+/** A server that, for this test, sends these parts and then ends, or breaks off. */
+function serve({ mock }, parts, broken) {
   globalThis.sessionStorage = { getItem: () => null };
-  globalThis.fetch = async () => new Response(new ReadableStream({
+  mock.method(globalThis, "fetch", async () => new Response(new ReadableStream({
     pull(stream) {
       const part = parts.shift();
       if (part !== undefined) stream.enqueue(new TextEncoder().encode(part));
       else if (broken) stream.error(new TypeError("network error"));
       else stream.close();
     },
-  }));
+  })));
 }
 
 /** @returns {Promise<any[]>} all records, however they are cut */
@@ -27,21 +27,21 @@ async function read() {
   return all;
 }
 
-test("records arrive unchanged, however the stream is cut", async () => {
+test("records arrive unchanged, however the stream is cut", async (t) => {
   const whole = event([{ a: 1 }]) + event([{ b: 2 }, { c: "ü" }]) + "data: [DONE]\n\n";
-  serve([whole.slice(0, 20), whole.slice(20, 70), whole.slice(70)], false);
+  serve(t, [whole.slice(0, 20), whole.slice(20, 70), whole.slice(70)], false);
   assert.deepEqual(await read(), [{ a: 1 }, { b: 2 }, { c: "ü" }]);
 });
 
-test("a broken stream is an error with a sentence", async () => {
-  serve([event([{ a: 1 }])], true);
+test("a broken stream is an error with a sentence", async (t) => {
+  serve(t, [event([{ a: 1 }])], true);
   await assert.rejects(read(), (error) => error instanceof ApiError && /broke off/.test(error.message));
 });
 
-test("what is asked is below the page's own address", async () => {
+test("what is asked is below the page's own address", async (t) => {
   const asked = [];
-  serve([], false);
-  globalThis.fetch = async (path) => asked.push(path) && Response.json({});
+  serve(t, [], false);
+  t.mock.method(globalThis, "fetch", async (path) => asked.push(path) && Response.json({}));
   await ask("/tokenize", { prompt: "a" });
   assert.deepEqual(asked.map((path) => new URL(path, "http://proxy/a/models/?model=b#c").href), ["http://proxy/a/models/tokenize"]);
 });

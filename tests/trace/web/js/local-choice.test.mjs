@@ -1,6 +1,6 @@
 // The reader's choice of the GPU: kept for later visits where the browser stores something, and never needed.
 import assert from "node:assert/strict";
-import { beforeEach, test } from "node:test";
+import { test } from "node:test";
 import { LocalModel } from "../../../../src/cutaway/trace/web/js/local/model.js";
 
 /** The thread that computes: it takes each change of the device, and says so. */
@@ -21,14 +21,16 @@ class Thread {
 }
 
 let sent = [];
-const visit = () => new LocalModel("model", { weights: 0, files: [] }, () => {});
+function visit() {
+  globalThis.Worker = Thread;
+  return new LocalModel("model", { weights: 0, files: [] }, () => {});
+}
+
 const insists = () => sent.find(({ load }) => load).insists;
 
 function storeIn(/** @type {PropertyDescriptor} */ storage) {
   Object.defineProperty(globalThis, "localStorage", { configurable: true, ...storage });
 }
-
-beforeEach(() => Object.assign(globalThis, { Worker: Thread }));
 
 test("a choice of the GPU holds for later visits, until the processor is chosen", async () => {
   const kept = new Map();

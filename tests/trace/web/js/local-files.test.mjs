@@ -1,15 +1,11 @@
 // Weights between visits: fetched once where the browser keeps them, again where it does not, and never used damaged.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { beforeEach, test } from "node:test";
+import { test } from "node:test";
 import { Folder } from "../../../../src/cutaway/trace/web/js/local/files.js";
 
 const BYTES = new Uint8Array([1, 2, 3, 4]);
 const PART = { name: "weights-000.bin", bytes: BYTES.length, sha256: createHash("sha256").update(BYTES).digest("hex") };
-globalThis.location = { href: "http://127.0.0.1/" };
-let fetched = 0;
-globalThis.fetch = async () => (fetched += 1, new Response(BYTES));
-beforeEach(() => (fetched = 0));
 
 /** A browser's storage; without room it refuses to keep. */
 function storageOf({ hasRoom = true } = {}) {
@@ -26,8 +22,10 @@ function storageOf({ hasRoom = true } = {}) {
 
 /** @returns the bytes that two visits use, and how often the part was fetched */
 async function visitTwice(caches) {
-  globalThis.caches = caches;
   const used = [];
+  let fetched = 0;
+  const fetch = async () => (fetched += 1, new Response(BYTES));
+  Object.assign(globalThis, { caches, fetch, location: { href: "http://127.0.0.1/" } });
   for (let visit = 0; visit < 2; visit++) await new Folder("model", []).eachPart([PART], (bytes) => used.push([...bytes]));
   return [used, fetched];
 }
@@ -38,7 +36,6 @@ test("a second visit fetches nothing", async () => assert.deepEqual(await visitT
 
 test("without room, or without leave to keep anything, each visit fetches", async () => {
   assert.deepEqual(await visitTwice(storageOf({ hasRoom: false })), [SAME, 2]);
-  fetched = 0;
   assert.deepEqual(await visitTwice({ open: async () => { throw new DOMException("denied", "SecurityError"); } }), [SAME, 2]);
 });
 
@@ -46,5 +43,5 @@ test("a damaged copy is fetched again, and kept in its place", async () => {
   const storage = storageOf();
   await visitTwice(storage);
   for (const address of storage.kept.keys()) storage.kept.set(address, new Response(new Uint8Array(4)));
-  assert.deepEqual(await visitTwice(storage), [SAME, 2]);
+  assert.deepEqual(await visitTwice(storage), [SAME, 1]);
 });
