@@ -158,7 +158,7 @@ class CutawayLM(TemplateLM):  # type: ignore[misc]  # lm-eval may not be install
         texts = [request.args[0] for request in requests]
         parts = [self._windows(text) for text in texts]
         tasks = scores_of_each(self.llm, chain.from_iterable(parts), are_windows=True)
-        scored = chain.from_iterable(prefill(self.llm.owner, task) for task in tasks)
+        scored = (score for task in tasks for score in prefill(self.llm.owner, task))
         scores = iter([*tqdm(scored, "scoring", sum(map(len, parts)), disable=disable_tqdm)])
         totals = [fsum(p for _ in part for p in next(scores).logprobs) for part in parts]
         for text, result in zip(texts, totals, strict=True):
