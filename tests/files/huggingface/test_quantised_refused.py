@@ -260,7 +260,11 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
         ('{"_type": "QTensor"}', "_type is 'QTensor'.*, NVFP4Tensor are: save it as one of these"),
         (
             '{"_type": "NVFP4Tensor", "_data": {"is_swizzled_scales": true}}',
-            "_data: is_swizzled_scales is True, which is not supported; only False is",
+            "_data: is_swizzled_scales is True; it must be false",
+        ),
+        (
+            '{"_type": "MXTensor", "_data": {"block_size": 32, "_is_swizzled_scales": true}}',
+            "_data: is_swizzled_scales is missing; it must be false",
         ),
         (
             '{"_type": "MXTensor", "_data": {"is_swizzled_scales": false, "block_size": 16}}',

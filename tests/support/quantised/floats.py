@@ -275,6 +275,7 @@ def torchao_blocks(mode: str) -> Method:
             scales, factors = Typed(scales.dtype, scales.data & 127), np.abs(factors)
             factor = np.float32(1 / np.sqrt(cols) / 400)
             parts["._weight_per_tensor_scale"] = np.array(factor)
+            parts["._weight_act_per_tensor_scale"] = np.array(np.float32(0.25))
         data = {"elem_dtype": {"_type": "torch.dtype", "_data": element}, "block_size": group,
                 "is_swizzled_scales": False}  # fmt: skip
         parts |= {"._weight_qdata": stored, "._weight_scale": scales}

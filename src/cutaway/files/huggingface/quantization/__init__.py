@@ -106,7 +106,7 @@ FACTOR = ".factor"
 
 _OF_ACTIVATIONS = (
     ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",
-    ".activation_scale", ".q_scale", ".k_scale", ".v_scale",
+    ".activation_scale", "._weight_act_per_tensor_scale", ".q_scale", ".k_scale", ".v_scale",
 )  # fmt: skip
 
 

@@ -91,7 +91,8 @@ def _matrix(kind: str, parts: MatrixParts, settings: JsonObject) -> Grouped:
 def _floats(kind: str, parts: MatrixParts, data: JsonObject) -> Grouped:
     if kind == "Float8Tensor":
         return fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
-    data.must_be("is_swizzled_scales", False)
+    if data.flag("is_swizzled_scales", default=True):  # others call it _is_swizzled_scales
+        data.fail("is_swizzled_scales", "false")
     if kind == "NVFP4Tensor":
         factor = _WHOLE_SCALE if parts.has(_WHOLE_SCALE) else None
         return nvfp4_matrix(parts, _CODES, factor, _SCALE)
