@@ -6,6 +6,8 @@ import socket
 import warnings
 from importlib import import_module
 from pkgutil import walk_packages
+from types import SimpleNamespace
+from weakref import WeakSet
 
 import openai
 import pytest
@@ -25,6 +27,18 @@ TEXT = "/v1/completions"
 def refused(answer, status=400):
     assert answer.status_code == status, answer.text
     return answer.json()["error"]
+
+
+def test_a_job_whose_end_failed_was_there_for_ever():
+    def close():
+        raise CutawayError("the replica is gone")
+
+    text, running = SimpleNamespace(watch=SimpleNamespace(start=0.0)), WeakSet()
+    texts = SimpleNamespace(generations=[text], close=close)
+    job = TextJob(texts, [], None, None, running, keywords=())
+    with pytest.raises(CutawayError, match="is gone"):
+        job.close()
+    assert not running
 
 
 async def test_an_answer_waited_40_ms_for_the_acknowledgement_of_its_head():

@@ -108,7 +108,14 @@ class TextJob:
         if self._closed:
             return
         self._closed = True
-        self._reader.close()
+        try:
+            self._reader.close()
+            self._count()
+            self.on_closed(self.texts)
+        finally:
+            self._running.discard(self)
+
+    def _count(self) -> None:
         figures = [self._figures(i, text) for i, text in enumerate(self.texts)]
         for stats in figures:
             self._metrics.count_sequence(stats)
@@ -116,8 +123,6 @@ class TextJob:
         self._access.load_s = self.load_s
         if self.route:
             self._metrics.count_resumed(self.route.resumed, self.route.replayed)
-        self.on_closed(self.texts)
-        self._running.discard(self)
 
     def __enter__(self) -> "TextJob":
         return self
