@@ -155,6 +155,20 @@ def test_a_text_longer_than_a_window_is_read_from_left_to_right(path, causal_pat
     assert len(ours.logprobs) == len(PROMPT) - 1
 
 
+def test_the_tensors_of_a_text_are_those_of_its_rows(path):
+    """With its prompt read to both sides; a later row changes no row of the prompt."""
+    llm, ids = LLM(path), (*PROMPT, 5, 6)
+    names = [llm.graph.attends[-1].out.name]
+    [text] = llm.tensors(ids, names, prompt_tokens=75).values()
+    for end in (75, 76, 77):
+        row = llm.row(ids[:end], names, {}, prompt_tokens=75).tensors
+        assert np.array_equal(text[end - 1], row[names[0]])
+    [prompt] = llm.tensors(PROMPT, names, prompt_tokens=75).values()
+    assert np.array_equal(prompt, text[:75])
+    [causal] = llm.tensors(ids, names).values()
+    assert (causal[:74] != text[:74]).any(axis=1).all()
+
+
 def test_a_revision_draws_and_scores_after_the_same_prompt(path):
     """A draft that goes on is no part of the prompt."""
     llm, draft = LLM(path), repeating(3, 6, 9)

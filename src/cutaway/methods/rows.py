@@ -136,9 +136,11 @@ def tensors(
     interventions: "BoundInterventions | None" = None,
     *,
     adapter: str = "",
+    prompt_tokens: int = 0,
 ) -> Mapping[str, Floats]:
     """Tensors of ``graph`` for all tokens of a text, (tokens, width) each.
 
+    prompt_tokens: see ``logits``
     One batch computes them, and all its activations are in memory meanwhile: InputError for
     more than 512 tokens.
     """
@@ -148,7 +150,10 @@ def tensors(
             f"the text has {len(ids)} tokens; tensors of all of them are read of {STEP_ROWS} at "
             "most"
         )
-    with pin_text(llm, ids, interventions=interventions) as (sequence, wait):
+    with pin_text(llm, ids, interventions=interventions, prompt_tokens=prompt_tokens) as (
+        sequence,
+        wait,
+    ):
 
         def read() -> Mapping[str, Floats] | None:
             return read_text(llm.engine, sequence, names) if is_ready(sequence) else None

@@ -108,13 +108,20 @@ def read_text(
             end = min(start + rows_to_state_change(sequence, start), total)
             rows, slot = end - start, sequence.memory.blocks[(end - 1) // KV_BLOCK]
             states = [] if end == total else [(rows - 1, slot)]
-            entry = Scheduled(sequence, start, sequence.tokens(start, end), rows - 1, states=states)
+            tokens, limits = sequence.tokens(start, end), _limits(sequence, start, end)
+            entry = Scheduled(sequence, start, tokens, rows - 1, limits=limits, states=states)
             if states:
                 borrowed.callback(_put_back, backend, slot, _copy(backend.read_state(slot)))
             parts.append(inspectable(backend).tap(batch_of([entry]), names, edits_of(entry))[1])
             change_states(backend, [entry])
             start = end
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _limits(sequence: EngineSequence, start: int, end: int) -> list[int] | None:
+    """Return the last position that each of the rows attends to; None: its own."""
+    last = sequence.num_bidirectional - 1
+    return [max(position, last) for position in range(start, end)] if start <= last else None
 
 
 def read_whole(
