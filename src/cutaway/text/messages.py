@@ -149,9 +149,9 @@ def with_schema(
 # part of the thought. Muse's leave out the text of a message with calls, so it is its own message.
 # Inkling's write an empty text before calls where the content is "", and none where it is null.
 
+# Texts that the source of every template of these formats has.
 _HARMONY_MARK, _MUSE_MARK = "<|channel|>analysis<|message|>", "to=self<|message|>"
 _INKLING_MARK = "invoke_tool_json"
-"""Texts that the source of every template of these formats has."""
 
 
 def split_messages(messages: list[dict[str, Any]], source: str) -> list[dict[str, Any]]:

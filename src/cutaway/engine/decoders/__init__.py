@@ -96,7 +96,7 @@ class Decoder(Protocol):
         return 0
 
     def shares(self, sequence: "Sequence") -> bool:  # noqa: ARG002
-        """Whether keys and values of a KV block depend only on tokens up to its end."""
+        """Whether a KV block depends only on the text's salt and the tokens up to its end."""
         return True
 
     def positions(self, sequence: "Sequence") -> int:

@@ -100,7 +100,7 @@ class Policy:
     """Limits of a step and of the queue; none changes a token. InputError for a bad value.
 
     max_rows       rows of one step, which bound the memory of a long prompt's activations. Only a
-                   longer text of bidirectional attention has more, in a step that reads no other
+                   longer text that is read to both sides has more, in a step that reads no other
                    prompt
     max_prefill_rows_while_decoding  rows of a step in which a sequence decodes: its next token
                    should not wait long

@@ -48,8 +48,9 @@ class Prompt(NamedTuple):
 def read_prompt(request: Request, texts: int = 1, attention: str | int = "causal") -> Prompt:
     """A request as a router sees it. attention: the model's, see ``Limits.attention``.
 
-    Requests share a block only where it does not depend on later tokens. A replica always computes
-    the last token, for its logits, and computes all tokens of a prompt that is scored.
+    Requests of the same salt share a block only where it does not depend on later tokens. A replica
+    always computes the last token, for its logits, and computes all tokens of a prompt that is
+    scored.
     """
     ids, salt = request.prompt_token_ids, request.salt_for(attention)
     keys = block_keys(ids, salt) if shares_blocks(attention) and request.run.kv_cache else ()

@@ -217,14 +217,19 @@ def mxfp4_matrix(parts: MatrixParts, codes: str, exponents: str) -> Grouped:
     """Return the matrix; codes, exponents: the endings of these tensors."""
     rows, half = parts.sides(codes, "U8")
     cols = 2 * half
-    if cols % _GROUP:
-        raise FormatError(
-            f"the tensor {quote(parts.base + codes)} has rows of {cols} weights, which are no "
-            f"whole groups of {_GROUP}; download the model again"
-        )
+    _check_groups(parts.base + codes, cols)
     parts.expect(exponents, (rows, cols // _GROUP), "U8", "F8_E8M0")
     read = _reader(parts, codes, exponents)
     return Mxfp4Matrix(parts.base, tuple(parts.used), (rows, cols), "MXFP4", _GROUP, read)
+
+
+def _check_groups(name: str, cols: int) -> None:
+    """Raise FormatError for rows that are no whole groups; name: of the tensor of codes."""
+    if cols % _GROUP:
+        raise FormatError(
+            f"the tensor {quote(name)} has rows of {cols} weights, which are no whole groups of "
+            f"{_GROUP}; download the model again"
+        )
 
 
 def _reader(
@@ -243,11 +248,7 @@ def mxfp8_matrix(parts: MatrixParts, codes: str, exponents: str, shape: tuple[in
     """
     *above, cols = shape
     rows = prod(above)
-    if cols % _GROUP:
-        raise FormatError(
-            f"the tensor {quote(parts.base + codes)} has rows of {cols} weights, which are no "
-            f"whole groups of {_GROUP}; download the model again"
-        )
+    _check_groups(parts.base + codes, cols)
     parts.expect(exponents, (*above, cols // _GROUP), "U8", "F8_E8M0")
 
     def read() -> tuple[Bytes, NDArray[np.float32], None]:

@@ -31,7 +31,8 @@ class Grouped:
     shape   rows and columns; for experts (experts, rows, columns)
     format  of `FORMATS`
     order   the input of each stored column; None: columns are in the order of inputs
-    factor  by which products with the matrix are multiplied, (1,); None: they are not
+    factor  by which products with the matrix are multiplied, (1,), or (experts,) of experts;
+            None: they are not
     read    returns codes as bytes, (rows, bytes); scales (rows, groups); zero points, or what is
             added to a group's weights, likewise, or None if codes are floats
     group   how many weights of a row share a scale
