@@ -214,7 +214,7 @@ TENSORS = [
     ("modelopt-nvfp4-awq", "pre_quant_scale", cut, "has the shape .255,., which is not .256,. as"),
     ("modelopt-int4", "weight", cut, "rows of 255 cannot be divided; download the model again"),
     ("modelopt-nvfp4-awq", "pre_quant_scale", first(0x7F80), "scale' holds factors that are not"),
-    ("ct-nvfp4", "weight_global_scale", lambda s: s.repeat(2), "a matrix has one factor"),
+    ("ct-nvfp4", "weight_global_scale", lambda s: s.repeat(2), "it must be one number"),
     ("ct-nvfp4", "weight_global_scale", first(1e-40), "is 9.*e-41, and its inverse must be a fin"),
     ("ct-nvfp4", "weight_global_scale", first(0), "is 0.0, and its inverse must be a finite num"),
     ("bitnet-divided", "weight_scale", first(1), "is 9.*e-41, and its inverse must be a finite"),

@@ -240,6 +240,14 @@ class MatrixParts:
                 f"{shape} as the others of its matrix ask for; download the model again"
             )
 
+    def expect_number(self, ending: str, *dtypes: str) -> None:
+        """Raise FormatError if a tensor has not one number."""
+        if (actual := self.shape(ending, *dtypes)) not in ((), (1,)):
+            raise FormatError(
+                f"the tensor {quote(self.base + ending)} has the shape {actual}, and it must be "
+                "one number; download the model again"
+            )
+
     def array(self, ending: str) -> NDArray[Any]:
         """Return a tensor's numbers; floats as float32."""
         return self._shards.part(self.base + ending)

@@ -77,12 +77,7 @@ def _nvfp4(parts: MatrixParts, packed: tuple[int, ...]) -> Grouped:
 def _read_factors(parts: MatrixParts, experts: int) -> NDArray[np.float32]:
     """Return what each expert's products are multiplied by; 0 for one without weights."""
     parts.expect(_LARGEST, (experts,), *FLOATS)
-    if parts.shape(_DENOMINATOR, *FLOATS) not in ((), (1,)):
-        raise FormatError(
-            f"the tensor {quote(parts.base + _DENOMINATOR)} has the shape "
-            f"{parts.shape(_DENOMINATOR, *FLOATS)}, and it must be one number; download the model "
-            "again"
-        )
+    parts.expect_number(_DENOMINATOR, *FLOATS)
     with np.errstate(all="ignore"):  # what comes of it is checked
         factors: NDArray[np.float32] = parts.array(_LARGEST) / parts.array(_DENOMINATOR)
     if not ((factors >= 0) & np.isfinite(factors)).all():

@@ -138,9 +138,5 @@ def nvfp4_matrix(
 
 
 def _factor(parts: MatrixParts, ending: str) -> NDArray[np.float32]:
-    if parts.shape(ending, "F32") not in ((), (1,)):
-        raise FormatError(
-            f"the tensor {quote(parts.base + ending)} has the shape {parts.shape(ending, 'F32')}, "
-            "and a matrix has one factor; download the model again"
-        )
+    parts.expect_number(ending, "F32")
     return read_factor(parts, ending, is_inverse=ending == ".weight_global_scale")
