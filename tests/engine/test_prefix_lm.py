@@ -15,8 +15,9 @@ from cutaway.engine import ConstraintParams, RunParams, StopParams
 from cutaway.engine.canvas import read_rule
 from cutaway.engine.events import Started
 from cutaway.features.revise.rules import Loop
+from cutaway.methods.causal import adding_text
 from cutaway.methods.prefix import check_prefix
-from cutaway.methods.rows import GivenText, adding_text
+from cutaway.methods.rows import GivenText
 from cutaway.sampling import SamplingParams
 from support.engine_mock import MockRequest, make_engine, run_to_end
 from support.random_hrm import write_tiny_hrm

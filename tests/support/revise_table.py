@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from cutaway.methods.rows import _look_up
+from cutaway.methods.causal import _look_up
 from cutaway.sampling.luck import gumbel
 
 ALLOWED = np.array([True, True, False, True, True])

@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_int, shown
 from cutaway.errors import InputError
-from cutaway.methods.rows import (
-    LATER,
-    Causal,
-    Ids,
-    ScoredText,
-    adding_text,
-    all_logprobs,
-    likeliest,
-    likeliest_of_rows,
-    logits_at,
-    logprob_of,
-    pin_text,
-)
+from cutaway.methods.causal import Causal, ScoredText, adding_text, all_logprobs, likeliest
+from cutaway.methods.rows import LATER, Ids, likeliest_of_rows, logits_at, logprob_of, pin_text
 from cutaway.requests.base import limits_of
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.text import Tokenizer

@@ -19,7 +19,8 @@ import numpy as np
 from cutaway.base.arithmetic import plainly
 from cutaway.engine.request import new_salt
 from cutaway.errors import InputError, Name
-from cutaway.methods.rows import LATER, Causal, Ids, ScoredText, pin_text
+from cutaway.methods.causal import Causal, ScoredText
+from cutaway.methods.rows import LATER, Ids, pin_text
 from cutaway.requests.completion import Between
 from cutaway.requests.options import Options
 from cutaway.requests.sync_llm import Stream, SyncLLM

@@ -12,7 +12,7 @@ from cutaway.base.progress import silent
 from cutaway.features.revise import rules
 from cutaway.features.revise.revise import RevisionSettings, _plan, _Revision
 from cutaway.features.revise.rules import Better, Gibbs, Metropolis, PlaceReader, RevisedText
-from cutaway.methods.rows import ScoredText
+from cutaway.methods.causal import ScoredText
 from support.random_llama import write_tiny_llama
 from support.revise_table import ALLOWED, TOKENS, Table
 from support.revised import DRAFT, logprobs, revise

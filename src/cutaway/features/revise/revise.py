@@ -35,7 +35,8 @@ from cutaway.features.revise.rules import (
     draft,
 )
 from cutaway.features.revise.words import WordRule
-from cutaway.methods.rows import Ids, ScoredText, Stopped, adding_text
+from cutaway.methods.causal import ScoredText, Stopped, adding_text
+from cutaway.methods.rows import Ids
 from cutaway.requests.base import Prompt, check_prompt, limits_of
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import coin, trial_seed

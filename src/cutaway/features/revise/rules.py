@@ -21,7 +21,8 @@ from cutaway.base.checks import check_choice, check_int, shown
 from cutaway.compute.backends import Logits
 from cutaway.engine.request import randbits
 from cutaway.errors import InputError
-from cutaway.methods.rows import Causal, Ids, PerToken, ScoredText, all_logprobs, likeliest
+from cutaway.methods.causal import Causal, PerToken, ScoredText, all_logprobs, likeliest
+from cutaway.methods.rows import Ids
 from cutaway.requests.base import BaseLLM
 from cutaway.requests.sync_llm import SyncLLM
 from cutaway.sampling import gumbel, trial_seed

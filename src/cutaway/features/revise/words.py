@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cutaway.errors import InputError
 from cutaway.features.revise.rules import Proposal, RevisedText, RevisionModel
+from cutaway.methods.causal import ScoredText
 from cutaway.methods.filling import MARK, Filled, fill
-from cutaway.methods.rows import Ids, ScoredText
+from cutaway.methods.rows import Ids
 
 if TYPE_CHECKING:
     from cutaway.requests.sync_llm import SyncLLM
