@@ -251,7 +251,7 @@ class Busy:
         self.queue, self.over, self.done = a_queue(**limits), Event(), []
 
     async def __aenter__(self):
-        self._first = self.ask("first", lambda: self.over.wait(20))
+        self._first = self.ask("first", lambda: self.over.wait(300))
         await asyncio.sleep(0)
         return self
 
@@ -324,11 +324,14 @@ def test_who_hangs_up_waits_no_longer():
 def test_a_turn_that_comes_to_one_who_hangs_up_goes_to_the_next():
     async def main():
         queue = a_queue()
-        began, over = asyncio.Event(), Event()
+        began, over, let_go = asyncio.Event(), Event(), []
         loop = asyncio.get_running_loop()
-        first = asyncio.create_task(
-            queue.run(lambda: (loop.call_soon_threadsafe(began.set), over.wait(20)))
-        )
+
+        def hold():
+            loop.call_soon_threadsafe(began.set)
+            let_go.append(over.wait(300))
+
+        first = asyncio.create_task(queue.run(hold))
         await began.wait()
         second, third = (asyncio.create_task(queue.run(lambda: 3)) for _ in range(2))
         await asyncio.sleep(0)
@@ -336,7 +339,8 @@ def test_a_turn_that_comes_to_one_who_hangs_up_goes_to_the_next():
         await asyncio.sleep(0)
         second.cancel()
         over.set()
-        assert await asyncio.wait_for(third, 20) == 3
+        assert await asyncio.wait_for(third, 300) == 3
+        assert let_go == [True]
         queue.close()
 
     asyncio.run(main())
@@ -380,6 +384,6 @@ def test_the_end_refuses_those_who_wait():
             busy.over.set()
             for one in asked:
                 with pytest.raises(CutawayError, match="the engine is closed"):
-                    await asyncio.wait_for(one, 20)
+                    await asyncio.wait_for(one, 300)
 
     asyncio.run(main())

@@ -155,7 +155,7 @@ def test_a_save_that_is_interrupted_leaves_nothing(tiny_path, tmp_path, number):
         assert process.stdout.readline() == "begun\n"
         time.sleep(0.1)
         process.send_signal(number)
-        assert process.wait(30) == {signal.SIGINT: 130}.get(number, 128 + number)
+        assert process.wait(300) == {signal.SIGINT: 130}.get(number, 128 + number)
     assert [*tmp_path.iterdir()] == []
 
 

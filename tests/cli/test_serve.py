@@ -120,7 +120,7 @@ def test_a_server_of_two_models_ends_at_a_signal(path):
         assert prints == [prints[0], prints[1], prints[0], prints[1], prints[0]]
         assert prints[0] != prints[1]
         child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 130
+        assert child.wait(300) == 130
 
 
 # -- --lora and --adapter --------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class HeldEngine:
 
     def step(self):
         self.happened.append("step")
-        assert self.go.wait(30)
+        assert self.go.wait(300)
         self.steps += 1
 
     def take_events(self):
@@ -62,7 +62,7 @@ def test_calls_come_before_the_next_step_in_their_order():
         wait_until(lambda n=number: len(runner._turns._line) == n + 2)
     engine.go.set()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert engine.happened == ["step", *range(8), "step", "step"]
 
 
@@ -180,10 +180,15 @@ def test_a_forked_child_writes_with_many_threads(tiny_path):
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_fork_in_the_middle_of_another_threads_turn_is_told_in_a_sentence(tiny_path):
     with LLM(tiny_path, threads=1, progress=False) as llm:
-        inside, go = Event(), Event()
-        thread = Thread(target=llm.owner.call, args=(lambda: (inside.set(), go.wait(30)),))
+        inside, go, let_go = Event(), Event(), []
+
+        def hold():
+            inside.set()
+            let_go.append(go.wait(300))
+
+        thread = Thread(target=llm.owner.call, args=(hold,))
         thread.start()
-        inside.wait(30)
+        assert inside.wait(300)
 
         def check():
             with pytest.raises(InputError, match="forked while another thread was writing"):
@@ -191,7 +196,8 @@ def test_a_fork_in_the_middle_of_another_threads_turn_is_told_in_a_sentence(tiny
 
         assert _in_child(check) == 0
         go.set()
-        thread.join(30)
+        thread.join(300)
+        assert let_go == [True]
         assert llm.generate("ab", **OPTIONS).token_ids
 
 
@@ -206,7 +212,7 @@ def _all_write(llm, expected):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(300)
     assert not wrong
     assert not any(thread.is_alive() for thread in threads)
 
@@ -283,13 +289,13 @@ class Line:
 
         self.threads.append(Thread(target=run))
         self.threads[-1].start()
-        ready.wait(30)
+        assert ready.wait(300)
         wait_until(lambda: name in self.order or ticket in self.turns._line)
 
     def finish(self):
         self.open.set()
         for thread in self.threads:
-            thread.join(30)
+            thread.join(300)
             assert not thread.is_alive()
 
 
@@ -345,7 +351,7 @@ def test_who_passes_through_waits_until_the_thread_has_left():
     waiting.start()
     assert not passed
     line.finish()
-    waiting.join(30)
+    waiting.join(300)
     assert passed == [None]
 
 

@@ -166,7 +166,7 @@ def test_two_lengths_of_a_body_left_the_connection_open(tiny):
 def raw(served, sent):
     """All that a server answers until it closes the connection."""
     host, _, port = served.url.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as client:
+    with socket.create_connection((host, int(port)), timeout=300) as client:
         client.sendall(sent.encode())
         return b"".join(iter(lambda: client.recv(4096), b"")).decode()
 

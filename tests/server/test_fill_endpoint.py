@@ -115,7 +115,7 @@ def held(filling, monkeypatch):
     def answer(_, body):
         ran.append(body.text)
         began.set()
-        assert over.wait(20)
+        assert over.wait(300)
         return b"{}"
 
     monkeypatch.setattr(fill, "_answer", answer)

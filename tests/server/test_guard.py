@@ -184,7 +184,7 @@ class Told(Queue):
     """What happened in the server, in order."""
 
     def next(self):
-        return self.get(timeout=20)
+        return self.get(timeout=300)
 
     def done(self, scope, status, seconds):
         self.put(status)

@@ -101,7 +101,7 @@ def held(monkeypatch):
     def parse(body):
         if len(body) > 1 << 19:
             began.set()
-            assert over.wait(20)
+            assert over.wait(300)
         return json.loads(body)
 
     monkeypatch.setattr(bodies_read, "parse", parse)

@@ -120,7 +120,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def client():
-    with httpx.Client(timeout=30) as client:
+    with httpx.Client(timeout=300) as client:
         yield client
 
 

@@ -53,7 +53,7 @@ def test_a_server_that_is_stopped_leaves_all_that_it_read(tiny_path, tmp_path):
     with server(tiny_path, *options) as (child, url):
         assert cached(url, "/v1/completions") == 0
         child.terminate()
-        assert child.wait(30) == 0
+        assert child.wait(300) == 0
     with server(tiny_path, *options) as (_, url):
         assert cached(url, "/v1/completions") > 100
         counts = metrics(url)

@@ -252,7 +252,7 @@ def test_a_file_that_is_cut_in_its_load_is_told_while_a_text_of_another_goes_on(
         def hear(done):
             if model.path == cut:
                 os.truncate(cut, 1000)
-                assert begun.wait(30)
+                assert begun.wait(300)
             on_progress(done)
 
         load(model, hear)

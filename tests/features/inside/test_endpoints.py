@@ -153,7 +153,7 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
 
     def slow(llm, asked, binary):
         begun.set()
-        go.wait(20)
+        assert go.wait(300)
         try:
             return real(llm, asked, binary)
         except Exception as error:
@@ -174,13 +174,13 @@ def test_who_leaves_is_not_looked_for(tiny_path, body, monkeypatch):
         queue = served.service.llm._calling
 
         async def until(condition):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(300):
                 while not condition():
                     await asyncio.sleep(0.005)
 
-        async with httpx.AsyncClient(base_url=served.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=served.url, timeout=300) as client:
             first = asyncio.create_task(client.post("/v1/inside", json=body))
-            await asyncio.to_thread(begun.wait, 20)
+            assert await asyncio.to_thread(begun.wait, 300)
             second = asyncio.create_task(client.post("/v1/inside", json=body))
             text = await client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 3})
             assert text.status_code == 200  # others write meanwhile
