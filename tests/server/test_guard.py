@@ -338,6 +338,7 @@ def test_who_does_not_read_is_left(told, caplog):
 
 
 def test_who_reads_on_is_served_on(told):
+    """However long that takes is shown by a clock of the test's, in test_guard_exchange.py."""
     with serve_app(Guard(streaming(), done=told.done)) as port, connect(port, head(0)) as client:
         read = 0
         while read < 1 << 26:  # more than lies on the way: the server waits for the reader

@@ -23,6 +23,8 @@ COMMANDS = {
 }
 MOST_S = 60.0
 """Of a command that gives an answer some tenths of a second, and asks a few times."""
+MOST_REQUESTS = 70
+"""``conform`` asks the most, some sixty times, where answers have the right form."""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +59,15 @@ def test_what_has_no_end_ends_in_time(answer, tmp_path, capsys):
 def check_each_command(send, known, tmp_path, capsys):
     echo = tmp_path / "echo.txt"
     echo.write_text("abba")
-    with hostile(send, known) as url:
+    requests = []
+
+    def send_counted():
+        requests.append(1)
+        return send()
+
+    with hostile(send_counted, known) as url:
         for command, (name, *words) in COMMANDS.items():
+            requests.clear()
             began = time.monotonic()
             if command == "pytest":
                 with pytest.raises(CutawayError) as found:
@@ -74,6 +83,7 @@ def check_each_command(send, known, tmp_path, capsys):
             assert sentence.count("\n") <= 1 or sentence.isspace()
             assert "Traceback" not in sentence
             assert time.monotonic() - began < MOST_S
+            assert len(requests) <= MOST_REQUESTS
 
 
 NO_URLS = (
