@@ -58,7 +58,7 @@ def test_a_text_longer_than_the_context_is_refused(random_model):
 
 
 def test_a_model_that_writes_sees_no_text_as_a_whole(tiny_path):
-    with pytest.raises(InputError, match="attention is causal"):
+    with pytest.raises(InputError, match="this model continues texts"):
         read(LLM(tiny_path).engine, [[1, 2]])
 
 
