@@ -58,15 +58,19 @@ def drafts(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("threads", "rows", "third"),
-    [(2, 33, 0), pytest.param(1, 512, 1, marks=pytest.mark.slow), (3, 7, 2)],
-)
-def test_no_way_of_writing_changes_a_text(path, drafts, threads, rows, third):
+    ("threads", "rows", "ways"),
+    [
+        (2, 33, WAYS[::6]), (1, 7, WAYS[3::6]),
+        *(pytest.param(*case, marks=pytest.mark.slow)
+          for case in ((1, 512, WAYS[1::3]), (3, 7, WAYS[2::3]))),
+    ],
+)  # fmt: skip
+def test_no_way_of_writing_changes_a_text(path, drafts, threads, rows, ways):
     """A prompt of 75 tokens is longer than a step of 7 or 33, and is read in one step."""
     alone = Alone(new_engine(open_llm(path, 1, KV_BLOCKS)))
     engine = new_engine(open_llm(path, threads, KV_BLOCKS), rows=rows)
     trial = Trial(engine, drafts, PROMPT, NEIGHBOURS, cached=PROMPT)
-    for way, constraint in product(WAYS[third::3], (ConstraintParams(), GRAMMAR)):
+    for way, constraint in product(ways, (ConstraintParams(), GRAMMAR)):
         trial.constraint = constraint
         trial.stops = replace(STOPS, ignore_eos=constraint is not GRAMMAR)
         counts = trial.write(way, LUCK)
