@@ -60,7 +60,7 @@ def drafts(tmp_path_factory):
 @pytest.mark.parametrize(
     ("threads", "rows", "ways"),
     [
-        (2, 33, WAYS[::6]), (1, 7, WAYS[3::6]),
+        (2, 33, WAYS[::7]), (1, 7, WAYS[3::7]),
         *(pytest.param(*case, marks=pytest.mark.slow)
           for case in ((1, 512, WAYS[1::3]), (3, 7, WAYS[2::3]))),
     ],

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from cutaway.engine.interventions import BoundInterventions
 
 
+Ids = tuple[int, ...]
+
+
 # -- of a whole text ---------------------------------------------------------------------------
 
 
@@ -272,8 +275,6 @@ def _pin_request(
 
 
 # -- of a bidirectional or block-causal model --------------------------------------------------
-
-Ids = tuple[int, ...]
 
 TextPositions = tuple[Ids, Ids]
 """A text, and the positions whose logits are wanted."""

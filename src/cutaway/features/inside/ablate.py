@@ -327,7 +327,7 @@ def _check_unmoved(trace: Trace) -> None:
         raise InputError(
             "how",
             ": this run had interventions at some positions, which delete would move: take "
-            "knock_out",
+            "other, or knock_out",
         )
 
 
