@@ -5,7 +5,7 @@ from collections import Counter
 from decimal import Decimal
 
 import pytest
-from hypothesis import assume, given, reject, settings
+from hypothesis import assume, example, given, reject, settings
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator, Draft202012Validator
 
@@ -382,6 +382,8 @@ def test_digits_of_a_number_of_any_length_may_go_on():
     assert not may_be_multiple(f"{digits}.1", Decimal(7))
 
 
+@example(bounds=(2**53, 2**53 + 2), off=1, excluded=True)
+@example(bounds=(-(2**53) - 2, -(2**53)), off=-1, excluded=True)
 @given(bounds=st.tuples(_LARGE, _LARGE), off=st.integers(-2, 2), excluded=st.booleans())
 def test_integers_keep_to_large_bounds_exactly(bounds, off, excluded):
     least, limit = min(bounds), max(bounds)

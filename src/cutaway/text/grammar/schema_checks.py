@@ -143,7 +143,7 @@ _WHOLE = ("not", "oneOf", "if", "then", "else", "contains", "propertyNames", *DE
 """Keywords whose subschemas the grammar ignores."""
 
 _WHOLE_FLOATS = 2**53
-"""Float64, as which masks read bounds, has every integer that is no larger."""
+"""Float64, as which masks read bounds, has every smaller integer, and those next to it."""
 _AT_ONCE = 32
 _CLOSING = re.compile(rb'"')
 _CLOSING_MORE = re.compile(rb'(?s)[}\]]|".*".*"')
@@ -199,7 +199,7 @@ def _inexact(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _is_large(bound: Any) -> bool:
-    return is_number(bound) and abs(bound) > _WHOLE_FLOATS
+    return is_number(bound) and abs(bound) >= _WHOLE_FLOATS
 
 
 def _roughly(value: Any) -> Any:
