@@ -2,21 +2,15 @@
 
 import json
 
-import httpx
 import pytest
 
 from cutaway import LLM
 from cutaway.rerun import replay
-from cutaway.server.http.settings import ServerSettings
 from cutaway.text.muse import Muse
 from cutaway.trace import Trace
+from support.message_endpoints import ASK, SCHEMA, TOOL, check_over_http
 from support.message_texts import marked_ids, write_marked_llama
-from support.served import serve
 
-ASK = [{"role": "user", "content": "a"}]
-DAYS = {"type": "object", "properties": {"days": {"enum": [1, 22]}}, "required": ["days"]}
-SCHEMA = DAYS | {"additionalProperties": False}
-TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
 NEXT = "<|eom|><|start|>assistant"
 THOUGHT = f" to=self<|message|>hm{NEXT}"
 FINAL = " to=user<|message|>"
@@ -80,34 +74,6 @@ def test_a_schema_holds_in_the_message_to_the_user(llm: LLM) -> None:
 
 
 def test_over_http(llm: LLM) -> None:
-    text, calls = (
-        token_ids(llm, f"{THOUGHT}{FINAL}yes<|eot|>"),
-        token_ids(llm, f"{THOUGHT}{CALL}<|eot|>"),
-    )
-    with serve(llm, ServerSettings(names=["t"])) as served:
-
-        def post(path: str, **fields) -> httpx.Response:
-            body = {"model": "t", "max_tokens": 300, **fields}
-            return httpx.post(served.url + path, json=body, timeout=60)
-
-        path = "/v1/chat/completions"
-        [choice] = post(path, messages=ASK, forced=text, reasoning_effort="xhigh").json()["choices"]
-        assert choice["message"]["reasoning_content"] == "hm"
-        assert (choice["message"]["content"], choice["finish_reason"]) == ("yes", "stop")
-        [choice] = post(path, messages=ASK, tools=[TOOL], forced=calls).json()["choices"]
-        [call] = choice["message"]["tool_calls"]
-        assert choice["finish_reason"] == "tool_calls"
-        assert call["function"] == {"name": "f", "arguments": '{"days":22}'}
-        lines = post(path, messages=ASK, tools=[TOOL], forced=calls, stream=True).text.splitlines()
-        events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-        deltas = [choice["delta"] for event in events for choice in event["choices"]]
-        pieces = [call for delta in deltas for call in delta.get("tool_calls", ())]
-        assert "".join(piece["function"].get("arguments", "") for piece in pieces) == (
-            '{"days":22}'
-        )
-        assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
-        tool = {"name": "f", "input_schema": SCHEMA}
-        answer = post("/v1/messages", messages=ASK, tools=[tool], forced=calls).json()
-        assert [block["type"] for block in answer["content"]] == ["thinking", "tool_use"]
-        assert answer["content"][1]["input"] == {"days": 22}
-        assert answer["stop_reason"] == "tool_use" and answer["usage"]["reasoning_tokens"] == 2
+    text, calls = f"{THOUGHT}{FINAL}yes<|eot|>", f"{THOUGHT}{CALL}<|eot|>"
+    answer = check_over_http(llm, text, calls, effort="xhigh")
+    assert answer["stop_reason"] == "tool_use" and answer["usage"]["reasoning_tokens"] == 2

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 
 from cutaway.text import Tokenizer
@@ -95,6 +96,33 @@ def list_grammars(
         Grammar("grammar", form.with_tools(tools, required)),
         Grammar("grammar", form.with_tools(tools, auto, nested_json(schema))),
     ]
+
+
+def check_drawn_answer(
+    vocabulary: MarkedBytes,
+    form: MessageForm,
+    tools: Sequence[Tool],
+    schema: Mapping[str, Any],
+    number: int,
+    rng: random.Random,
+) -> None:
+    """Draw an answer from a grammar of ``list_grammars``: it is read, however it is cut."""
+    tokens, is_whole = vocabulary.walk(list_grammars(form, tools, schema)[number], rng, 600)
+    pieces = vocabulary.parser_bytes(form, tokens)
+    answer = read_answer(form, tools, pieces)
+    single = [bytes([byte]) for byte in b"".join(pieces)]
+    assert read_answer(form, tools, single) == answer
+    if not is_whole:
+        return
+    _, content, calls = answer
+    assert bool(calls) >= (number == 2)
+    for name, _, arguments, is_closed in calls:
+        [tool] = [tool for tool in tools if tool.name == name]
+        assert is_closed
+        if tool.format is None:
+            jsonschema.validate(json.loads(arguments), tool.schema())
+    if not calls and number in (0, 3):
+        jsonschema.validate(json.loads(content), schema)
 
 
 BYTES = WORDS[:254]  # those that a text may have
