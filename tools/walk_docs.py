@@ -1,13 +1,13 @@
 """Runs every block of README and docs as a newcomer would, and writes outputs into the pages.
 
-    python tools/walk_docs.py [PAGE ...] [--write]
+    python tools/walk_docs.py [PAGE ...] [--write] [--times]
 
 Each page has a folder of its own, with only links to this checkout's tests and bench, and an empty
 HOME; CUTAWAY_HOME names the folder of models, by default the user's cache. bash runs the blocks of
 a shell, this process the blocks of Python, in the order of the page. Every command of a console's
 block is run, and its output is compared with the page's: standard output, then standard error. A
 line … stands for the rest of an output; times, speeds and chosen seeds may differ. --write puts the
-new output into the page, if anything else differs.
+new output into the page, if anything else differs; with --times, also where nothing else does.
 
 Marks in a page: <!-- not run: WHY --> or <!-- not run (COMMAND): WHY --> before a block, where
 COMMAND is what the command begins with; <!-- not run on this page: WHY -->; and
@@ -75,11 +75,11 @@ class Outcome(NamedTuple):
 class Walk:
     """A page's blocks, run one after the other in the state that earlier blocks left."""
 
-    def __init__(self, page: str, environment: dict[str, str]):
-        """Blocks run in the current folder."""
+    def __init__(self, page: str, environment: dict[str, str], *, times: bool = False):
+        """Blocks run in the current folder; times: an output as shown still gets its new times."""
         self.text = (ROOT / page).read_text("utf-8")
         self.blocks = list(blocks_of(self.text, page))
-        self._environment = environment
+        self._environment, self._times = environment, times
         self._known: dict[str, Any] = {"__name__": "__main__"}
         self._address = ADDRESS
 
@@ -115,7 +115,8 @@ class Walk:
         if done.returncode:
             return Outcome(_where(block), "console", "failed", f"{command}\n{said}"), output
         if steady(new, command) == steady(output, command):
-            return Outcome(_where(block), "console", "as shown", _short(command)), output
+            shown = new if self._times else output
+            return Outcome(_where(block), "console", "as shown", _short(command)), shown
         return Outcome(_where(block), "console", "differs", f"{command}\n{new}"), new
 
     def _shell(self, block: Block) -> Iterator[Outcome]:
@@ -242,10 +243,10 @@ def _ready(address: str) -> bool:
         return False
 
 
-def walk(page: str, *, write: bool = False) -> list[Outcome]:
-    """Run a page's blocks; write: put new outputs into it."""
+def walk(page: str, *, write: bool = False, times: bool = False) -> list[Outcome]:
+    """Run a page's blocks; write: put new outputs into it; times: new times too."""
     with newcomer() as environment:
-        walked = Walk(page, environment)
+        walked = Walk(page, environment, times=times)
         found = []
         for outcome in walked.run():
             print(
@@ -263,8 +264,11 @@ def main() -> int:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", metavar="PAGE", default=PAGES)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--times", action="store_true")
     args = parser.parse_args()
-    found = [outcome for page in args.pages for outcome in walk(page, write=args.write)]
+    found = [
+        outcome for page in args.pages for outcome in walk(page, write=args.write, times=args.times)
+    ]
     states = [outcome.state for outcome in found]
     print(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
     return 0 if all(outcome.good for outcome in found) else 1
