@@ -65,6 +65,7 @@ def run(args: Namespace) -> int:
     """Write the file, and print the tensors' formats before and after."""
     from cutaway.compute.loading.open import open_model
     from cutaway.files import hub
+    from cutaway.files.weights.llama_cpp import convert_for_llama_cpp
     from cutaway.files.weights.quantised import QuantisedFile, refuse_quantised
 
     _check(args)
@@ -78,7 +79,7 @@ def run(args: Namespace) -> int:
             refuse_quantised(file, "give F32, F16 or BF16 weights, or add --requantize")
         weights = _importance(args.imatrix)
         with QuantisedFile(
-            file, args.to, threads=args.threads, importance=weights
+            convert_for_llama_cpp(file), args.to, threads=args.threads, importance=weights
         ) as quantised_file:
             unweighted = [] if weights is None else _unweighted_matrices(weights, quantised_file)
             _write(args, path, output, quantised_file)

@@ -1,14 +1,12 @@
 """What `cutaway quantize` writes of a folder is a model that llama.cpp reads as we do."""
 
-from dataclasses import replace
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from cutaway import LLM
 from cutaway.compute.loading.open import open_model
 from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.files.weights.llama_cpp import convert_for_llama_cpp
 
 pytest.importorskip("transformers", reason="needs transformers: pip install '.[test-transformers]'")
 
@@ -28,8 +26,8 @@ pytestmark = pytest.mark.slow
 # its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones. Its
 # kimi-linear has queries of one matrix alone; its gemma3n cuts the gates of the first ten layers,
 # shares keys from layer 20 on, and has embeddings of layers 256 wide. Its rwkv7 has heads of 64.
-# Its mimo2 has no groups. Its mellum has one rotary base, its falcon-h1 all factors in matrices,
-# its lfm2moe no factor of what experts add: these are compared below.
+# Its mimo2 has no groups. Its mellum has one rotary base, its lfm2moe no factor of what
+# experts add: these are compared below.
 OTHERWISE = (
     "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
     "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
@@ -40,8 +38,7 @@ OTHERWISE = (
     "vaultgemma", "flex_olmo", "opt", "gptj", "lfm3", "lfm3-plain", "muse_glimmer",
     "laguna", "laguna-element", "mimo_v2_flash-groups",
     "olmo_hybrid", "olmo_hybrid-rotated", "hrm_text", "hrm_text-other",
-    "rwkv7-old", "inkling2", "inkling2-plain", "inkling2-last", "falcon_h1", "falcon_h1-unnormed",
-    "lfm2_moe",
+    "rwkv7-old", "inkling2", "inkling2-plain", "inkling2-last", "lfm2_moe",
 )  # fmt: skip
 ONE_BASE = {
     "full_attention": {
@@ -70,6 +67,7 @@ def test_llama_cpp_reads_what_we_write(name, tmp_path):
     [
         ("cohere-normed-heads", {"num_hidden_layers": 64}),
         ("exaone_moe", {"num_shared_experts": 1}),
+        ("falcon_h1", {"tie_word_embeddings": True}),
         ("lfm2_moe", {"routed_scaling_factor": 1.0}),
         ("mellum", {"rope_parameters": ONE_BASE}),
     ],
@@ -78,38 +76,18 @@ def test_llama_cpp_reads_those_of_a_size_that_it_knows(name, size, tmp_path):
     compare(save_with(name, size, tmp_path), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["falcon_h1", "falcon_h1-unnormed"])
-def test_falcon_h1_in_the_form_of_llama_cpp_s_converter(name, tmp_path):
-    """All factors are in its matrices, and the name of the norm before the MLP has no ending."""
-    factors = {"embedding_multiplier": 1.0, "lm_head_multiplier": 1.0}
-    compare(save_with(name, factors, tmp_path), tmp_path, rename_norms)
-
-
-def rename_norms(file):
-    names = {name: name.replace(".ffn_norm.weight", ".ffn_norm") for name in file.tensors}
-    infos = {new: replace(file.tensors[old], name=new) for old, new in names.items()}
-    old = {new: old for old, new in names.items()}
-    return SimpleNamespace(
-        metadata=file.metadata, value_types=file.value_types, tensors=infos,
-        raw=lambda name: file.raw(old[name]),
-    )  # fmt: skip
-
-
 def save_with(name, values, path):
     row, tokenizer = FAMILIES[name], tiny_tokenizers.byte_level()
     row = row._replace(values={**row.values, **values})
     return save_row(row, path / "a model", "float32", tokenizer)
 
 
-def compare(model, path, change=lambda file: file):
-    """Compare log-probabilities of transformers, of the reference backend and of llama.cpp.
-
-    change: what is done to the model that is written
-    """
+def compare(model, path):
+    """Compare log-probabilities of transformers, of the reference backend and of llama.cpp."""
     llama_cpp = pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
     file, ours = path / "one.gguf", log_softmax(logits(model, IDS[:30]))
     with open_model(path / "a model") as opened:
-        write_gguf(file, change(opened))
+        write_gguf(file, convert_for_llama_cpp(opened))
     llm = LLM(file, backend="reference")
     assert np.abs(log_softmax(llm.logits(IDS[:30])) - ours).max() < 1e-3
     theirs = llama_cpp.Llama(str(file), n_ctx=64, logits_all=True, verbose=False)

@@ -1,0 +1,86 @@
+"""The form of a file that llama.cpp reads: factors in matrices, and its names of tensors."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cutaway.errors import FormatError
+from cutaway.files.weights import GGUFFile, TensorInfo
+from cutaway.files.weights.gguf_writer import write_gguf
+from cutaway.files.weights.llama_cpp import convert_for_llama_cpp
+
+EMBEDDING, OUTPUT, NORM = "token_embd.weight", "output.weight", "blk.0.ffn_norm.weight"
+HALVES = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float16)
+
+
+def opened(path, tensors=(EMBEDDING, OUTPUT, NORM), **scales):
+    """A file of these tensors, all alike."""
+    metadata = {"general.architecture": "falcon-h1", "falcon-h1.block_count": 1}
+    scales = {f"falcon-h1.{key}": value for key, value in scales.items()}
+    write_gguf(path, SimpleNamespace(
+        metadata=metadata | scales, value_types={},
+        tensors={name: TensorInfo(name, "F16", HALVES.shape) for name in tensors},
+        raw=lambda _name: HALVES.reshape(-1).view(np.uint8),
+    ))  # fmt: skip
+    return GGUFFile(path)
+
+
+def numbers(file):
+    return {name: (info.format, file.dequantize(name)) for name, info in file.tensors.items()}
+
+
+def check(file, expected):
+    stored = numbers(file)
+    assert [*stored] == [*expected]
+    for name, (format, factor) in expected.items():
+        assert stored[name][0] == format
+        assert np.array_equal(stored[name][1], HALVES.astype(np.float32) * np.float32(factor))
+
+
+def test_factors_are_in_the_matrices_and_norms_have_no_ending(tmp_path):
+    with opened(tmp_path / "a.gguf", embedding_scale=3.0, logit_scale=4.0) as file:
+        form = convert_for_llama_cpp(file)
+        check(form, {EMBEDDING: ("F32", 3), OUTPUT: ("F32", 0.25), "blk.0.ffn_norm": ("F16", 1)})
+        assert form.metadata == {"general.architecture": "falcon-h1", "falcon-h1.block_count": 1}
+        write_gguf(tmp_path / "b.gguf", form)
+    with GGUFFile(tmp_path / "b.gguf") as again:
+        assert {n: f for n, (f, _) in numbers(again).items()} == dict(zip(
+            (EMBEDDING, OUTPUT, "blk.0.ffn_norm"), ("F32", "F32", "F16"), strict=True
+        ))  # fmt: skip
+        twice = convert_for_llama_cpp(again)
+        assert [*twice.tensors.values()] == [
+            TensorInfo(n, again.info(n).format, (4, 32)) for n in again.tensors
+        ]
+
+
+@pytest.mark.parametrize(
+    ("scales", "expected"),
+    [
+        (
+            {"embedding_scale": 3.0, "logit_scale": 4.0},
+            {EMBEDDING: ("F32", 3), OUTPUT: ("F32", 0.25)},
+        ),
+        ({"logit_scale": 4.0}, {EMBEDDING: ("F16", 1), OUTPUT: ("F32", 0.25)}),
+        ({"embedding_scale": 0.25, "logit_scale": 4.0}, {EMBEDDING: ("F32", 0.25)}),
+        ({}, {EMBEDDING: ("F16", 1)}),
+    ],
+)  # fmt: skip
+def test_a_matrix_of_two_factors_becomes_two(tmp_path, scales, expected):
+    with opened(tmp_path / "a.gguf", (EMBEDDING,), **scales) as file:
+        check(convert_for_llama_cpp(file), expected)
+
+
+@pytest.mark.parametrize("value", [-1.0, "two", True, float("nan")])
+def test_a_scale_that_is_no_number_above_0_is_refused(tmp_path, value):
+    with (
+        opened(tmp_path / "a.gguf", logit_scale=value) as file,
+        pytest.raises(FormatError, match=r"falcon-h1\.logit_scale must be a finite number above 0"),
+    ):
+        convert_for_llama_cpp(file)
+
+
+def test_other_architectures_stay_as_they_are(tmp_path):
+    with opened(tmp_path / "a.gguf", embedding_scale=3.0) as file:
+        file.metadata = {**file.metadata, "general.architecture": "llama"}
+        assert convert_for_llama_cpp(file) is file
