@@ -73,9 +73,9 @@ def gpu_context():
 
 
 def open_ready(context, url):
-    """Open a page, and wait until its model answers."""
+    """Open a page; wait until its model answers, and the line names the device that computes."""
     page = Page(context, url)
-    wait_for_model(page, 10 * MINUTE).tab.set_default_timeout(2 * MINUTE)
+    wait_for_model(page, 10 * MINUTE).tab.locator("device-line [aria-busy=false]").wait_for()
     return page
 
 

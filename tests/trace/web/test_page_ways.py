@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cutaway import LLM
+from support.browser import expect
 from support.served import serve
 
 SETTINGS = {"max_tokens": 40, "temperature": 0.3}
@@ -69,7 +70,7 @@ def test_the_kv_cache_is_a_setting(open_page, site):
     page = open_page(site)
     page.go(kind="completion", settings=SETTINGS, seed="5")
     open_group(page, "KV cache")
-    assert field(page, "kv_cache").input_value() == "on"
+    expect(field(page, "kv_cache")).to_have_value("on")
     field(page, "kv_cache").select_option("off")
     write(page, "Mr. Darcy")
     assert "kv_cache%22%3Afalse" in page.address
@@ -160,7 +161,7 @@ def test_a_form_is_kept(open_page, toy_chat, name, text):
     assert page.tab.locator("in-force").get_by_text(name).count() == 1
     page.tab.reload()
     page.wait_for_runs()
-    assert field(page, name).input_value() == text
+    expect(field(page, name)).to_have_value(text)
     assert runs_of(page)[0][0] == written
 
 
@@ -186,7 +187,7 @@ def test_a_server_that_drafts_with_a_model_keeps_its_path(open_page, toy_chat_pa
         page.write("Mr. Darcy", seed=5, **SETTINGS)
         about = page.tab.evaluate("() => document.querySelector('text-ways').store.state.about")
         assert str(toy_chat_path) not in json.dumps(about)
-        assert field(page, "speculate").input_value() == "draft"
+        expect(field(page, "speculate")).to_have_value("draft")
         page.fork(2)
         assert len(runs_of(page)) == 2 and page.tab.locator("#notice").inner_text() == ""
         page.tab.get_by_role("tab", name="Timelines").click()
