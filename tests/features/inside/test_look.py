@@ -1,6 +1,5 @@
 """A look at any step of any run is of the row that ran, and disturbs nobody."""
 
-import json
 import os
 from dataclasses import replace
 
@@ -11,18 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, InputError
-from cutaway.cli.main import main
-from cutaway.cli.terminal.drawing import names_of
 from cutaway.compute.backends.cpu import tiers
-from cutaway.compute.model.ops.attention import Attend
 from cutaway.features.inside.lens import nearest
-from cutaway.features.inside.look import end_attribution, inside
+from cutaway.features.inside.look import inside
 from cutaway.features.inside.summary import TERM_LEVELS, heads, page_arrays
-from cutaway.features.inside.texts import text_attention
-from cutaway.trace import Trace, why
+from cutaway.trace import Trace
 from support.block_integrity import check_blocks
 from support.engine_mock import forget_cached
-from support.random_llama import write_tiny_late, write_tiny_llama, write_tiny_ranker
+from support.random_llama import write_tiny_llama
 
 SHAPE = {"heads": 8, "kv_heads": 2, "head_dim": 20, "hidden": 64, "feed_forward": 96, "layers": 3}
 WINDOWS = {"llama.attention.sliding_window": 40, "llama.attention.sliding_window_pattern": 3}
@@ -265,68 +260,6 @@ def test_the_nearest_embeddings_by_brute_force(paths, traces, name, monkeypatch)
             nearest(llm, **wrong)
 
 
-# -- ``cutaway trace why -m MODEL``: the end token's logit attribution, and that it adds up --------
-
-
-ENDING_SHAPE = {"heads": 4, "kv_heads": 2, "head_dim": 16, "hidden": 64, "feed_forward": 96}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("ending") / "tiny.gguf"
-    return write_tiny_llama(path, **ENDING_SHAPE, format="Q8_0", context=128)
-
-
-@pytest.fixture(scope="module")
-def llm(model):
-    return LLM(model)
-
-
-def run(llm, path, **options):
-    llm.generate("ab a", seed=3, max_tokens=9, trace=path, **options)
-    return Trace.read(path)
-
-
-def test_a_text_that_ended_with_the_end_token(llm, tmp_path):
-    end = min(llm.tokenizer.end_ids)
-    trace = run(llm, tmp_path / "run.jsonl", logit_bias={end: 100.0}, min_tokens=4)
-    found, last = end_attribution(llm, trace), trace.steps[-1]
-    expected = inside(llm, trace, last.index).logit_attribution()
-    assert (found.step, found.token, found.other) == (last.index, end, expected.rival)
-    assert found.total == expected.total
-    assert sum(found.parts.values()) == pytest.approx(found.total, abs=1e-5)
-    assert found.parts["L0.mlp"] == expected.parts["L0.mlp"]
-
-
-def test_a_text_that_went_on(llm, tmp_path):
-    trace = run(llm, tmp_path / "run.jsonl", ignore_eos=True)
-    found, [closest] = end_attribution(llm, trace), why(trace, 1).closest
-    came = trace.steps[closest.index].token_id
-    expected = inside(llm, trace, closest.index).logit_attribution(closest.token_id)
-    assert (found.step, found.token, found.other) == (closest.index, closest.token_id, came)
-    assert found.total == -expected.total
-    assert found.parts["L1.attn"] == -expected.parts["L1.attn"]
-    words = "above" if found.total > 0 else "below"
-    assert f" was {abs(found.total):.3f} {words} that of {came}: " in found.sentence(str).replace(
-        repr(str(came)), str(came)
-    )
-
-
-def test_why_says_it_where_a_model_is_named(llm, model, tmp_path, capsys):
-    path = tmp_path / "run.jsonl"
-    found = end_attribution(llm, run(llm, path, ignore_eos=True))
-    asked = ["trace", "why", str(path)]
-    assert main(asked) == 0
-    assert "the logit of" not in capsys.readouterr().out
-    assert main([*asked, "-m", str(model), "-q"]) == 0
-    out = capsys.readouterr().out
-    assert found.sentence(names_of(llm.tokenizer)) in out
-    assert found.proof.startswith("recomputed bit for bit")
-    assert "Attribution is not the effect" in out
-    assert main([*asked, "-m", str(model), "-q", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["logit_attribution"]["total"] == found.total
-
-
 # -- a model made by hand: its head that looks back a token, and its one that copies, are found ----
 # Each of 16 tokens is a direction. The first layer's head writes the direction of the token before
 # into a place of its own; the second's looks for that place with the direction of the token
@@ -389,52 +322,3 @@ def test_the_heads_are_found_by_their_weights_and_attributions(by_hand, tmp_path
     assert found.positions[1, 0].argmax() == length  # where it stood before
     assert found.heads[1, 0] > 0.95 * found.total
     assert look.lens(1).ids[:, 0].tolist() == [prompt[-1], prompt[-1], expected]
-
-
-# -- texts -----------------------------------------------------------------------------------------
-
-# Attention in whole texts: rows add up to 1, what does not give the run's numbers is refused.
-
-
-QUERY, DOCUMENT = "ab ba", "b ab bb"
-
-
-@pytest.fixture(params=[write_tiny_late, write_tiny_ranker])
-def ranker(request, tmp_path):
-    with LLM(request.param(tmp_path / "ranker.gguf"), threads=1) as llm:
-        yield llm
-
-
-def test_rows_add_up_to_1_and_causal_ones_read_nothing_after_them(ranker):
-    found = text_attention(ranker, QUERY, DOCUMENT)
-    assert len(found) == (2 if ranker.model.pooling.late else 1)
-    for one in found:
-        tokens = len(one.token_ids)
-        assert one.weights.shape == (2, 6, tokens, tokens)
-        assert one.weights.sum(axis=-1) == pytest.approx(np.ones((2, 6, tokens)), abs=1e-6)
-        assert not np.triu(one.weights, 1).any()
-        assert one.mean == pytest.approx(one.weights.mean(axis=(0, 1)), abs=1e-6)
-
-
-def test_a_row_is_that_of_the_text_up_to_it(ranker):
-    whole = text_attention(ranker, QUERY, DOCUMENT)[-1]
-    less = text_attention(ranker, QUERY, DOCUMENT.removesuffix(" bb"))[-1]
-    same = len(less.token_ids)
-    assert whole.token_ids[:same] == less.token_ids
-    # NumPy computes them, whose sums may go in another order where there are more rows.
-    assert whole.weights[:, :, :same, :same] == pytest.approx(less.weights, rel=1e-5, abs=1e-9)
-
-
-def test_no_weights_are_shown_that_do_not_give_the_run(ranker, monkeypatch):
-    right = Attend.compute
-    monkeypatch.setattr(Attend, "compute", lambda *given: right(*given) * 0)
-    with pytest.raises(CutawayError, match="the weights of layer 0 do not give its heads' outputs"):
-        text_attention(ranker, QUERY, DOCUMENT)
-
-
-def test_a_model_that_writes_is_looked_into_step_by_step(tiny_path):
-    with (
-        LLM(tiny_path, progress=False) as llm,
-        pytest.raises(InputError, match="'cutaway trace inside' shows each step"),
-    ):
-        text_attention(llm, "ab", "ba")

@@ -74,7 +74,7 @@ def _attribution(args: Namespace, trace: Trace) -> tuple[Any, list[str]]:
     from cutaway.cli.terminal import console
 
     with console.load(args) as llm:
-        attribution = feature("inside.look").end_attribution(llm, trace)
+        attribution = feature("inside.end_attribution").end_attribution(llm, trace)
         if attribution is None:
             return None, ["No end token is on record, so there is no logit to attribute."]
         return asdict(attribution), [
