@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from cutaway import LLM
 from cutaway.errors import CutawayError, FormatError, InputError
+from cutaway.features.evidence.merkle_tree import Tree, root_by_proof
 from cutaway.features.evidence.receipt import PrivateKey, Receipt
 from cutaway.features.evidence.receipt_log import (
     ReceiptLog,
-    Tree,
     check_inclusion,
     check_log,
-    root_by_proof,
 )
 from cutaway.trace.write import end_of
 
