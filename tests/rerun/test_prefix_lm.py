@@ -5,8 +5,9 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.compute.loading.open import open_model
-from cutaway.features.evidence.receipt import PrivateKey, Receipt
+from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_check import check_all, check_some
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.features.inside.ablate import ablate
 from cutaway.features.inside.look import inside
 from cutaway.features.inside.steps import unrecorded_trace

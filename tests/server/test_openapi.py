@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from cutaway import LLM
 from cutaway.features.anthropic import TextBlock
 from cutaway.features.anthropic.requests import ClientTool, CountRequest, MessagesRequest
-from cutaway.features.evidence.receipt import PrivateKey
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.features.inside.endpoints import AblateRequest, InsideRequest
 from cutaway.features.ollama.requests import OllamaGenerateRequest, OllamaOptions
 from cutaway.requests.keywords import KEYWORDS, NOT_THERE, Absent

@@ -8,8 +8,9 @@ from cutaway.compute.backends import Batch
 from cutaway.compute.backends.gpu import adapters as devices
 from cutaway.compute.backends.gpu import shaders
 from cutaway.errors import CutawayError
-from cutaway.features.evidence.receipt import PrivateKey, Receipt
+from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_check import check_all
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.rerun import replay
 from cutaway.trace import Trace
 from cutaway.trace.write import end_of

@@ -12,7 +12,6 @@ from cutaway.errors import FormatError
 from cutaway.features.evidence.receipt import (
     DERIVED,
     SIGNED,
-    PrivateKey,
     Receipt,
     ReceiptStep,
     chain_root,
@@ -26,6 +25,7 @@ from cutaway.features.evidence.receipt_check import (
     check_some,
     differing,
 )
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.rerun.request import settings_of
 from cutaway.sampling.observe import START, chain_hash
 from cutaway.trace.write import end_of

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from cutaway import LLM
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.features.evidence.merkle_tree import Tree, root_by_proof
-from cutaway.features.evidence.receipt import PrivateKey, Receipt
+from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_log import (
     ReceiptLog,
     check_inclusion,
     check_log,
 )
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.trace.write import end_of
 
 pytest.importorskip("cryptography", reason="the extra 'receipt' is not installed")

@@ -10,8 +10,9 @@ import pytest
 from cutaway import LLM, InputError
 from cutaway.base.strict_json import parse
 from cutaway.errors import FormatError
-from cutaway.features.evidence.receipt import PrivateKey, PublicKey, Receipt, chain_root
+from cutaway.features.evidence.receipt import Receipt, chain_root
 from cutaway.features.evidence.receipt_check import check_all, check_some, drawn_steps
+from cutaway.features.evidence.signing_keys import PrivateKey, PublicKey
 from cutaway.features.measure.verify import instruction_set
 from cutaway.trace.write import end_of
 from support.random_llama import write_tiny_llama

@@ -5,9 +5,10 @@ import pytest
 
 from cutaway import LLM
 from cutaway.errors import FormatError, InputError
-from cutaway.features.evidence.receipt import PrivateKey, Receipt
+from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_check import check_all
 from cutaway.features.evidence.receipt_log import check_inclusion, check_log
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.server.http.settings import ServerSettings
 from support.served import serve
 

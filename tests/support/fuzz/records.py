@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cutaway import LLM
 from cutaway.cli.main import main
 from cutaway.cli.terminal.drawing import Style
-from cutaway.features.evidence.receipt import PrivateKey, Receipt, chain_root, read_document
+from cutaway.features.evidence.receipt import Receipt, chain_root, read_document
 from cutaway.features.evidence.receipt_check import check_all
 from cutaway.features.evidence.receipt_log import ReceiptLog, check_inclusion, check_log
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.features.players.canvas_player import CanvasPlayer
 from cutaway.features.players.step_player import StepPlayer
 from cutaway.files.prefix import MAGIC, VERSION, PrefixHeader, PrefixReader

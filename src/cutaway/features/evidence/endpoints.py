@@ -16,8 +16,9 @@ from fastapi import APIRouter, FastAPI, Path, Request
 from starlette.responses import JSONResponse, Response
 
 from cutaway.errors import CutawayError, InputError
-from cutaway.features.evidence.receipt import PrivateKey, Receipt
+from cutaway.features.evidence.receipt import Receipt
 from cutaway.features.evidence.receipt_log import ReceiptLog
+from cutaway.features.evidence.signing_keys import PrivateKey
 from cutaway.requests.generation import Generation
 from cutaway.server.body import StrictRoute
 from cutaway.server.document import replies

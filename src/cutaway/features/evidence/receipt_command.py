@@ -16,8 +16,9 @@ from cutaway.errors import FormatError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cutaway.features.evidence.receipt import PrivateKey, Receipt
+    from cutaway.features.evidence.receipt import Receipt
     from cutaway.features.evidence.receipt_check import ReceiptCheck
+    from cutaway.features.evidence.signing_keys import PrivateKey
     from cutaway.requests.sync_llm import Stream
 
     Streams = Iterable[Stream]
@@ -72,7 +73,7 @@ def _add_key_arguments(parser: ArgumentParser) -> None:
 
 def _key(args: Namespace) -> int:
     """Write a new Ed25519 key, and its public half beside it."""
-    from cutaway.features.evidence.receipt import PrivateKey
+    from cutaway.features.evidence.signing_keys import PrivateKey
 
     public = Path(f"{args.file}.pub")
     if public.exists():
@@ -107,7 +108,8 @@ def _add_sign_arguments(parser: ArgumentParser) -> None:
 
 def _sign(args: Namespace) -> int:
     """Sign, print the file's name, and return 0."""
-    from cutaway.features.evidence.receipt import PrivateKey, Receipt
+    from cutaway.features.evidence.receipt import Receipt
+    from cutaway.features.evidence.signing_keys import PrivateKey
     from cutaway.trace import Trace
 
     key, trace = PrivateKey.read(args.key), Trace.read(args.file)
@@ -144,7 +146,7 @@ def signer(path: str, options: "Mapping[str, Any]") -> "Callable[[Streams], None
     for name in ("align", "suffix"):
         if name in options:
             raise InputError(f"--receipt: --{name} chooses among texts; leave out one of the two")
-    from cutaway.features.evidence.receipt import PrivateKey
+    from cutaway.features.evidence.signing_keys import PrivateKey
 
     return partial(_write_each, PrivateKey.read(path))
 
@@ -229,7 +231,7 @@ def _read(args: Namespace) -> tuple["Receipt", dict[str, Any] | None]:
 
 def _check_signer(args: Namespace, receipt: "Receipt", head: dict[str, Any] | None) -> None:
     """FormatError where ``--trust`` names a key, and another signed the receipt or its log."""
-    from cutaway.features.evidence.receipt import PublicKey
+    from cutaway.features.evidence.signing_keys import PublicKey
 
     if args.trust is None:
         return

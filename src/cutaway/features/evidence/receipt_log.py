@@ -24,7 +24,8 @@ from cutaway.base.strict_json import parse
 from cutaway.base.whole_files import only_owner
 from cutaway.errors import CutawayError, FormatError, InputError
 from cutaway.features.evidence.merkle_tree import Tree, root_by_proof
-from cutaway.features.evidence.receipt import PrivateKey, PublicKey, Receipt
+from cutaway.features.evidence.receipt import Receipt
+from cutaway.features.evidence.signing_keys import PrivateKey, PublicKey
 from cutaway.trace import check
 
 _HEAD_PREFIX = b"cutaway receipts head 1\n"
