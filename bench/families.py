@@ -19,7 +19,7 @@ from cutaway.errors import CutawayError
 from cutaway.text import ChatTemplate
 from cutaway.text.chat_probe import thinking_of
 from cutaway.text.message_form import MessageForm
-from cutaway.text.thinking import ThinkingSwitch, ThinkingWish
+from cutaway.text.thinking_switch import ThinkingSwitch, ThinkingWish
 from cutaway.text.tools import Arguments, CallParser, CallStart, Tool
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "chat_templates" / "families"

@@ -16,7 +16,7 @@ from cutaway.text.chat_probe import thinking_of
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.inkling import InklingMessages
-from cutaway.text.thinking import ThinkingSwitch, ThinkingWish
+from cutaway.text.thinking_switch import ThinkingSwitch, ThinkingWish
 from cutaway.text.tools import Tool, ToolChoice
 from support.chat_templates import FOLDER, byte_tokenizer
 from support.message_texts import MarkedBytes, check_drawn_answer, read_answer

@@ -17,7 +17,8 @@ from cutaway.text import ChatTemplate
 from cutaway.text.chat_probe import thinking_of
 from cutaway.text.grammar import Grammar
 from cutaway.text.grammar.compiler import GrammarCompiler
-from cutaway.text.thinking import Thinking, ThinkingSwitch, ThinkingWish
+from cutaway.text.thinking import Thinking
+from cutaway.text.thinking_switch import ThinkingSwitch, ThinkingWish
 from support.mock_backend import END, Words
 
 OPENING, CLOSING = 254, 253  # of the vocabulary that has both tags as control tokens

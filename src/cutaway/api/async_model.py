@@ -229,7 +229,7 @@ class AsyncModel(Forwarding):
     ) -> "Completion":
         """Answer a conversation as ``LLM.chat`` does; the caller runs the tools."""
         from cutaway.requests.tools import ToolUse
-        from cutaway.text.thinking import ThinkingWish
+        from cutaway.text.thinking_switch import ThinkingWish
 
         conversation = read_messages(messages)
         wish = ThinkingWish(think, think_budget, chat_template_kwargs or {})
@@ -254,7 +254,7 @@ class AsyncModel(Forwarding):
     ) -> list[int]:
         """Return a conversation's token ids as ``LLM.chat_prompt`` does, in a thread."""
         from cutaway.requests.tools import ToolUse
-        from cutaway.text.thinking import ThinkingWish
+        from cutaway.text.thinking_switch import ThinkingWish
 
         def read() -> list[int]:
             wish = ThinkingWish(think, None, chat_template_kwargs or {})

@@ -9,7 +9,7 @@ from cutaway.errors import InputError
 from cutaway.requests.base import BaseLLM, Message, read_messages
 from cutaway.requests.options import Options
 from cutaway.requests.tools import Tools, ToolUse, check_function
-from cutaway.text.thinking import ThinkingWish
+from cutaway.text.thinking_switch import ThinkingWish
 
 
 def answer(

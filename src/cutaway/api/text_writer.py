@@ -294,7 +294,7 @@ class TextWriter(TextReader):
         With n > 1 returns a list.
         """
         from cutaway.api.chat import answer
-        from cutaway.text.thinking import ThinkingWish
+        from cutaway.text.thinking_switch import ThinkingWish
 
         done: Completion = answer(
             self, self.answers, messages, tools, tool_choice=tool_choice, options=options,
@@ -319,7 +319,7 @@ class TextWriter(TextReader):
         continue_final_message: the prompt ends within the last message, which is the assistant's
         """
         from cutaway.requests.tools import ToolUse
-        from cutaway.text.thinking import ThinkingWish
+        from cutaway.text.thinking_switch import ThinkingWish
 
         use = ToolUse(self.model, tools, wish=ThinkingWish(think, None, chat_template_kwargs or {}))
         return self.chat_ids(

@@ -284,7 +284,7 @@ def _answers(result: "Result", totals: Totals, args: Namespace) -> dict[str, Any
 def _request(llm: "LLM", line: bytes, head: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the prompt and the options of a line; add the line's id to the head of its record."""
     from cutaway.requests.tools import ToolUse
-    from cutaway.text.thinking import ThinkingWish
+    from cutaway.text.thinking_switch import ThinkingWish
 
     request = parse(line.removeprefix(BOM_UTF8), "this line")
     if isinstance(request, str):

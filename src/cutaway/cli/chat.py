@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutaway.requests.base import Message
     from cutaway.requests.completion import Completion
     from cutaway.requests.tools import ToolUse
-    from cutaway.text.thinking import ThinkingWish
+    from cutaway.text.thinking_switch import ThinkingWish
 
 
 COMMON = "-m --system --tools --resume --max-tokens --temperature --seed --json-schema"
@@ -335,7 +335,7 @@ def add_thinking(parser: ArgumentParser) -> None:
 
 def wish_of(args: Namespace) -> "ThinkingWish":
     """Return the thinking settings in the options; InputError for bad options."""
-    from cutaway.text.thinking import ThinkingWish
+    from cutaway.text.thinking_switch import ThinkingWish
 
     think = getattr(args, "think", None)
     think = _SWITCH.get(think, think) if isinstance(think, str) else think

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutaway.requests.answer import AnswerPart
     from cutaway.requests.completion import ToolCall
     from cutaway.requests.tools import Function, ToolUse
-    from cutaway.text.thinking import ThinkingWish
+    from cutaway.text.thinking_switch import ThinkingWish
 
 ROUNDS = 8
 """The most answers to one message; when there are so many, the last one cannot call tools."""

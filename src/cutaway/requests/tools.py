@@ -21,7 +21,8 @@ from cutaway.text.grammar.compiler import (
 from cutaway.text.grammar.llguidance_source import nested_json
 from cutaway.text.grammar.matcher import Matcher
 from cutaway.text.message_form import MessageForm
-from cutaway.text.thinking import AS_IS, NO_WISH, Thinking, ThinkingWish
+from cutaway.text.thinking import Thinking
+from cutaway.text.thinking_switch import AS_IS, NO_WISH, ThinkingWish
 from cutaway.text.tools import (
     CallParser,
     Dialect,

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from cutaway.compute.loading.adapter import Adapter
     from cutaway.compute.loading.identity import Identity
     from cutaway.text.grammar.compiler import GrammarCompiler
-    from cutaway.text.thinking import Thinking, ThinkingSwitch
+    from cutaway.text.thinking import Thinking
+    from cutaway.text.thinking_switch import ThinkingSwitch
 
 
 class LoadedModel:
@@ -301,7 +302,7 @@ class LoadedModel:
     @cached_property
     def thinking_switch(self) -> "ThinkingSwitch":
         """The settings of thinking that the chat template takes; the model must have a template."""
-        from cutaway.text.thinking import ThinkingSwitch
+        from cutaway.text.thinking_switch import ThinkingSwitch
 
         assert self.template is not None
         return ThinkingSwitch(self.template, self.thinking)

@@ -28,7 +28,7 @@ from cutaway.server.body import Body, Stops, Unsupported, examples, optional, re
 from cutaway.server.service import Service
 from cutaway.server.shared.conversation import Conversing, Messages
 from cutaway.server.shared.fields import TextFields
-from cutaway.text.thinking import NO_WISH, ThinkingWish
+from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
 from cutaway.text.tools import Tool
 
 # -- tools -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from cutaway.server.service import Service
 from cutaway.server.shared.conversation import ONLY_TEXT, Conversing, Messages
 from cutaway.server.shared.fields import NumberFields, Read, own_form
 from cutaway.server.shared.thinking import ThinkingFields
-from cutaway.text.thinking import NO_WISH, ThinkingWish
+from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
 
 KeepAlive = float | str | None
 STAYS = (

@@ -38,7 +38,7 @@ from cutaway.server.shared.conversation import (
 )
 from cutaway.server.shared.fields import ONE_CACHE, TextFields, own_form, with_keywords
 from cutaway.server.shared.thinking import ThinkingFields
-from cutaway.text.thinking import ThinkingWish
+from cutaway.text.thinking_switch import ThinkingWish
 
 
 def check_results(before: Sequence[ConversationItem], items: Sequence[ConversationItem]) -> None:

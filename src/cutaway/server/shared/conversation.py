@@ -21,7 +21,7 @@ from cutaway.server.shared import CallPiece, ChatReason, answers
 from cutaway.server.shared.fields import Read
 from cutaway.text.grammar import KINDS
 from cutaway.text.messages import with_schema
-from cutaway.text.thinking import NO_WISH, ThinkingWish
+from cutaway.text.thinking_switch import NO_WISH, ThinkingWish
 from cutaway.text.tools import Arguments, CallStart, Tool
 
 ONLY_TEXT = "only text is read and written here; leave it out"

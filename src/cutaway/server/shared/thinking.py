@@ -13,7 +13,7 @@ from pydantic import Field
 from cutaway.errors import InputError, Name
 from cutaway.server.body import Body, Unsupported, optional
 from cutaway.server.service import Service
-from cutaway.text.thinking import FLAGS, OFF, ThinkingWish
+from cutaway.text.thinking_switch import FLAGS, OFF, ThinkingWish
 
 Switch = tuple[str, bool | str | None]
 """The name of a field, and whether or how much the model thinks by it; None: it does not say."""
