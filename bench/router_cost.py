@@ -23,7 +23,8 @@ from time import perf_counter
 from typing import Any
 
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.features.cluster.routing import Load, Prompt, Router, block_keys
+from cutaway.features.cluster.prompt_blocks import Prompt, block_keys
+from cutaway.features.cluster.routing import Load, Router
 from script import check_page, grid, parser_of, publish
 
 TOKENS, SYSTEM = 1000, 500

@@ -30,7 +30,7 @@ import numpy as np
 
 from cutaway.base.progress import say
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.features.cluster.routing import Prompt
+from cutaway.features.cluster.prompt_blocks import Prompt
 from routing_policies import Way, ways
 from routing_replicas import Machine, Replica, Text
 from routing_traces import Conversation, Shape, conversations, rows_of

@@ -10,7 +10,8 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from cutaway.features.cluster.routing import Load, Prompt, Router, digest
+from cutaway.features.cluster.prompt_blocks import Prompt, digest
+from cutaway.features.cluster.routing import Load, Router
 from routing_replicas import Replica
 
 FIRST_BLOCKS = 4

@@ -7,7 +7,7 @@ import pytest
 
 from cutaway import LLM, InputError
 from cutaway.engine import Request, RunParams
-from cutaway.features.cluster.routing import read_prompt
+from cutaway.features.cluster.prompt_blocks import read_prompt
 from cutaway.requests.options import parse_options
 from cutaway.trace import Trace
 from support.random_granite_hybrid import write_tiny_granite_hybrid

@@ -10,15 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cutaway.compute.backends import KV_BLOCK
-from cutaway.features.cluster.routing import (
-    MOST_HASHED,
-    MOST_HOLDERS,
-    Load,
-    Prompt,
-    ReplicaCost,
-    Router,
-    block_keys,
-)
+from cutaway.features.cluster.prompt_blocks import Prompt, block_keys
+from cutaway.features.cluster.routing import MOST_HASHED, MOST_HOLDERS, Load, ReplicaCost, Router
 
 NAMES = [f"r{i}" for i in range(9)]
 JOBS = [f"j{i}" for i in range(6)]

@@ -18,14 +18,8 @@ from cutaway.engine import Request, RunParams
 from cutaway.engine.interventions import BoundInterventions
 from cutaway.engine.memory.block_manager import BlockManager
 from cutaway.errors import InputError
-from cutaway.features.cluster.routing import (
-    READ,
-    TEXT_ROWS,
-    Load,
-    Router,
-    block_keys,
-    read_prompt,
-)
+from cutaway.features.cluster.prompt_blocks import block_keys, read_prompt
+from cutaway.features.cluster.routing import READ, TEXT_ROWS, Load, Router
 from cutaway.features.cluster.wire import Address, Job
 from cutaway.sampling import Observe
 

@@ -26,8 +26,9 @@ from cutaway.api.llm import LLM
 from cutaway.engine import Engine
 from cutaway.errors import CutawayError, ReplicaLostError
 from cutaway.features.cluster.plan import Plan, claim
+from cutaway.features.cluster.prompt_blocks import read_prompt
 from cutaway.features.cluster.replica import Replica
-from cutaway.features.cluster.routing import Choice, Load, Router, read_prompt
+from cutaway.features.cluster.routing import Choice, Load, Router
 from cutaway.features.cluster.wire import Job
 from cutaway.server.http.log import event
 
