@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from cutaway import LLM, InputError
 from cutaway.cli.main import main
 from cutaway.features.evidence.audit import ALARM, audit, tail
-from cutaway.features.evidence.conform import CHECKS, Client, conform
+from cutaway.features.evidence.conform import CHECKS, conform
+from cutaway.features.evidence.conform_client import Client
 from cutaway.rerun.asking import Server
 from support.served import serve
 

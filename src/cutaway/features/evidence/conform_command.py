@@ -46,7 +46,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     """Ask, compare, print, and return 0, or 1 where a pair differs."""
     from cutaway.base.checks import check_int
-    from cutaway.features.evidence.conform import PROMPT, Client, conform
+    from cutaway.features.evidence.conform import PROMPT, conform
+    from cutaway.features.evidence.conform_client import Client
     from cutaway.rerun.asking import Server
 
     size = check_int("--size", args.size, 2, 64)
