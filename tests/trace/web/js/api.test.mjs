@@ -3,21 +3,22 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { ApiError, ask, key, records, setKey } from "../../../../src/cutaway/trace/web/js/state/api.js";
+import { defineGlobal } from "./globals.mjs";
 import { request } from "./runs.mjs";
 
 const event = (found) => `data: ${JSON.stringify({ choices: [{ cutaway: { trace: found } }] })}\n\n`;
 
 /** A server that, for this test, sends these parts and then ends, or breaks off. */
-function serve({ mock }, parts, broken) {
-  globalThis.sessionStorage = { getItem: () => null };
-  mock.method(globalThis, "fetch", async () => new Response(new ReadableStream({
+function serve(t, parts, broken) {
+  defineGlobal(t, "sessionStorage", { value: { getItem: () => null } });
+  defineGlobal(t, "fetch", { value: async () => new Response(new ReadableStream({
     pull(stream) {
       const part = parts.shift();
       if (part !== undefined) stream.enqueue(new TextEncoder().encode(part));
       else if (broken) stream.error(new TypeError("network error"));
       else stream.close();
     },
-  })));
+  })) });
 }
 
 /** @returns {Promise<any[]>} all records, however they are cut */
@@ -41,13 +42,13 @@ test("a broken stream is an error with a sentence", async (t) => {
 test("what is asked is below the page's own address", async (t) => {
   const asked = [];
   serve(t, [], false);
-  t.mock.method(globalThis, "fetch", async (path) => asked.push(path) && Response.json({}));
+  defineGlobal(t, "fetch", { value: async (path) => asked.push(path) && Response.json({}) });
   await ask("/tokenize", { prompt: "a" });
   assert.deepEqual(asked.map((path) => new URL(path, "http://proxy/a/models/?model=b#c").href), ["http://proxy/a/models/tokenize"]);
 });
 
-test("a key holds as long as the page is open where the browser blocks storage", () => {
-  Object.defineProperty(globalThis, "sessionStorage", { configurable: true, get: () => { throw new DOMException("The document is sandboxed", "SecurityError"); } });
+test("a key holds as long as the page is open where the browser blocks storage", (t) => {
+  defineGlobal(t, "sessionStorage", { get: () => { throw new DOMException("The document is sandboxed", "SecurityError"); } });
   assert.equal(key(), "");
   setKey(" secret\n");
   assert.equal(key(), "secret");

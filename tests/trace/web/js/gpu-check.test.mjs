@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import { mock, test } from "node:test";
 import { Declined, limitTime } from "../../../../src/cutaway/trace/web/js/local/gpu/device.js";
 import { GpuModel } from "../../../../src/cutaway/trace/web/js/local/gpu/model.js";
+import { defineGlobal } from "./globals.mjs";
 
 const CHUNK = 256, SIZES = [1, 2, 4, 8, 40, CHUNK + 5], ALL = SIZES.length;
 const MB = 1e6;
@@ -49,10 +50,11 @@ test("a slow GPU that is used all the same computes only what it was checked wit
   assert.deepEqual([model.checked, model.rows, model.longest], [ALL, 64, Infinity]);
 });
 
-test("a later visit computes the shortest text, and those for which there was no time before", async () => {
+test("a later visit computes the shortest text, and those for which there was no time before", async (t) => {
   const kept = new Map(), storage = { match: async (key) => kept.get(key)?.clone(), delete: async (key) => kept.delete(key),
     put: async (key, answer) => kept.set(key, answer) };
-  Object.assign(globalThis, { caches: { open: async () => storage }, location: { href: "http://127.0.0.1/" } });
+  defineGlobal(t, "caches", { value: { open: async () => storage } });
+  defineGlobal(t, "location", { value: { href: "http://127.0.0.1/" } });
   const counts = [];
   for (const perToken of [1, 0.1, 0.01, 0.01]) {
     const model = modelOf(perToken), before = now;
@@ -62,7 +64,6 @@ test("a later visit computes the shortest text, and those for which there was no
   assert.deepEqual(counts, [[3, 1 + 2 + 4], [5, 1 + 8 + 40], [ALL, 1 + CHUNK + 5], [ALL, 1]]);
   await assert.rejects(check(modelOf(0.01, { right: (count) => count !== 1 }), false), /other bits/);
   assert.equal(kept.size, 0); // so that all are computed again
-  delete globalThis.caches;
 });
 
 test("a text with other bits is an error, whoever insists", async () => {

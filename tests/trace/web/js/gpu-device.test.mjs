@@ -2,9 +2,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Declined, findAdapter, openDevice } from "../../../../src/cutaway/trace/web/js/local/gpu/device.js";
+import { defineGlobal } from "./globals.mjs";
 
 const MB = 2 ** 20;
-const browse = (navigator) => Object.defineProperty(globalThis, "navigator", { value: navigator, configurable: true });
+const browse = (t, navigator) => defineGlobal(t, "navigator", { value: navigator });
 
 /** An adapter with these limits, which notes what is asked of it. */
 function adapterOf(binding, buffer) {
@@ -34,16 +35,16 @@ test("a larger buffer than the device's is refused in a sentence, before a devic
   }
 });
 
-test("a browser without WebGPU, and one without a GPU, say so", async () => {
-  browse({});
+test("a browser without WebGPU, and one without a GPU, say so", async (t) => {
+  browse(t, {});
   await assert.rejects(findAdapter(true), /this browser has no WebGPU/);
-  browse({ gpu: { requestAdapter: async () => null } });
+  browse(t, { gpu: { requestAdapter: async () => null } });
   await assert.rejects(findAdapter(true), /the browser finds no GPU/);
 });
 
-test("a program of the processor is declined, unless the reader insists", async () => {
+test("a program of the processor is declined, unless the reader insists", async (t) => {
   const adapter = { info: { vendor: "google", architecture: "swiftshader", isFallbackAdapter: true } };
-  browse({ gpu: { requestAdapter: async () => adapter } });
+  browse(t, { gpu: { requestAdapter: async () => adapter } });
   await assert.rejects(findAdapter(true), (error) => error instanceof Declined && /[(]google swiftshader[)] is a program on the processor/.test(error.message));
   assert.equal(await findAdapter(false), adapter);
 });

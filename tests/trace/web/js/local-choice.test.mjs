@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LocalModel } from "../../../../src/cutaway/trace/web/js/local/model.js";
+import { defineGlobal } from "./globals.mjs";
 
 /** The thread that computes: it takes each change of the device, and says so. */
 class Thread {
@@ -22,19 +23,19 @@ class Thread {
 
 let sent = [];
 function visit() {
-  globalThis.Worker = Thread;
   return new LocalModel("model", { weights: 0, files: [] }, () => {});
 }
 
 const insists = () => sent.find(({ load }) => load).insists;
 
-function storeIn(/** @type {PropertyDescriptor} */ storage) {
-  Object.defineProperty(globalThis, "localStorage", { configurable: true, ...storage });
+function browse(t, /** @type {PropertyDescriptor} */ localStorage) {
+  defineGlobal(t, "localStorage", localStorage);
+  defineGlobal(t, "Worker", { value: Thread });
 }
 
-test("a choice of the GPU holds for later visits, until the processor is chosen", async () => {
+test("a choice of the GPU holds for later visits, until the processor is chosen", async (t) => {
   const kept = new Map();
-  storeIn({ value: { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value), removeItem: (key) => kept.delete(key) } });
+  browse(t, { value: { getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value), removeItem: (key) => kept.delete(key) } });
   const model = visit();
   assert.equal(insists(), false);
   await model.useGpu();
@@ -44,8 +45,8 @@ test("a choice of the GPU holds for later visits, until the processor is chosen"
   assert.equal(insists(), false);
 });
 
-test("without storage the model loads, and both devices can be chosen", async () => {
-  storeIn({ get: () => { throw new DOMException("The document is sandboxed", "SecurityError"); } });
+test("without storage the model loads, and both devices can be chosen", async (t) => {
+  browse(t, { get: () => { throw new DOMException("The document is sandboxed", "SecurityError"); } });
   const model = visit();
   assert.equal(insists(), false);
   await model.useGpu();
