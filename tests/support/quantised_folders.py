@@ -197,7 +197,13 @@ METHODS: Mapping[str, Method] = {
     "torchao-words": torchao_words(),
     "torchao-int4-awq": smooth_inputs(torchao_int4(), "._weight_act_pre_scale"),
     "torchao-float8": torchao_float8(),
-    **{f"torchao-{mode}": torchao_blocks(mode) for mode in ("mxfp4", "mxfp8", "nvfp4")},
+    **{
+        f"torchao-{mode}{'-swizzled' if is_swizzled else ''}": torchao_blocks(
+            mode, is_swizzled=is_swizzled
+        )
+        for mode in ("mxfp4", "mxfp8", "nvfp4")
+        for is_swizzled in (False, True)
+    },
     "torchao-float8-block": torchao_float8((64, 128)),
 }
 """Name -> method, in every variant that cutaway reads."""

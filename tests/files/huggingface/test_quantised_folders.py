@@ -28,7 +28,10 @@ from support.quantised_folders import (
     write_twin,
 )
 
-FACTORS = ("bitnet", "bitnet-divided", "modelopt-nvfp4", "ct-nvfp4", "torchao-nvfp4")
+FACTORS = (
+    "bitnet", "bitnet-divided", "modelopt-nvfp4", "ct-nvfp4", "torchao-nvfp4",
+    "torchao-nvfp4-swizzled",
+)  # fmt: skip
 """Those with a number that multiplies products with a matrix."""
 
 

@@ -127,20 +127,23 @@ def test_torchao(tmp_path, weight, name):
     assert np.abs(ours - weight.numpy()).max() < 0.05
 
 
+@pytest.mark.parametrize("is_swizzled", [False, True])
 @pytest.mark.parametrize("kind", ["mxfp4", "mxfp8", "nvfp4", "nvfp4-unscaled"])
-def test_torchao_s_blocks_of_floats(tmp_path, weight, kind):
+def test_torchao_s_blocks_of_floats(tmp_path, weight, kind, is_swizzled):
     pytest.importorskip("torchao.quantization", reason=NEEDED)
     from torchao.prototype.mx_formats import mx_tensor, nvfp4_tensor
     from torchao.prototype.safetensors import safetensors_support
 
     if kind.startswith("mx"):
         element = torch.float8_e4m3fn if kind == "mxfp8" else torch.float4_e2m1fn_x2
-        theirs = mx_tensor.MXTensor.to_mx(weight, element, 32)
+        weight = weight[:, :160].contiguous()  # 5 groups in a row, and 4 are in a tile
+        theirs = mx_tensor.MXTensor.to_mx(weight, element, 32, is_swizzled_scales=is_swizzled)
     else:
         scale = nvfp4_tensor.per_tensor_amax_to_scale(weight.abs().max())
         theirs = nvfp4_tensor.NVFP4Tensor.to_nvfp4(
-            weight, per_tensor_scale=scale if kind == "nvfp4" else None, is_swizzled_scales=False
-        )
+            weight, per_tensor_scale=scale if kind == "nvfp4" else None,
+            is_swizzled_scales=is_swizzled,
+        )  # fmt: skip
     parts, metadata = safetensors_support.flatten_tensor_state_dict({"a.weight": theirs})
     parts = {name.removeprefix("a."): part for name, part in parts.items()}
     ours = read(tmp_path, parts, {"quant_method": "torchao"}, metadata)

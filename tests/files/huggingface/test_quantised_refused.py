@@ -241,6 +241,7 @@ TENSORS = [
     ("torchao-int4-bytes", "_weight_qdata", first(8), "_weight_qdata' holds numbers outside of -"),
     ("torchao-int4-bytes", "_weight_qdata", first(-9), "_weight_qdata' holds numbers outside of -"),
     ("torchao-int4-bytes", "_weight_zero_point", first(8), "_zero_point' holds numbers outside of"),
+    ("torchao-mxfp8-swizzled", "_weight_scale", cut, "swizzled scales of 256 x 8 groups have .64,"),
     ("torchao-int4", "_weight_zero_point", None, "q_proj._weight_zero_point' is missing"),
     ("llm-int8", "SCB", None, "q_proj.SCB' is missing"),
     ("llm-int8", "weight_format", lambda w: np.array(1, np.uint8), "rows are mixed for a GPU"),
@@ -259,12 +260,8 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
     [
         ('{"_type": "QTensor"}', "_type is 'QTensor'.*, NVFP4Tensor are: save it as one of these"),
         (
-            '{"_type": "NVFP4Tensor", "_data": {"is_swizzled_scales": true}}',
-            "_data: is_swizzled_scales is True; it must be false",
-        ),
-        (
-            '{"_type": "MXTensor", "_data": {"block_size": 32, "_is_swizzled_scales": true}}',
-            "_data: is_swizzled_scales is missing; it must be false",
+            '{"_type": "MXTensor", "_data": {"block_size": 32}}',
+            "_data: is_swizzled_scales is missing; it must be true or false",
         ),
         (
             '{"_type": "MXTensor", "_data": {"is_swizzled_scales": false, "block_size": 16}}',

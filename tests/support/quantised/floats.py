@@ -246,7 +246,21 @@ def mlx_floats(mode: str) -> Method:
     return Method(config, draw, format, floats=bits == 8, key="quantization")
 
 
-def torchao_blocks(mode: str) -> Method:
+def _swizzle(scales: Array) -> Array:
+    """Return scales as an NVIDIA GPU reads them: each number goes to its place of 512 in a tile.
+
+    See "block scaling factors layout" of cuBLAS, whose formula of the place this is.
+    """
+    rows, groups = scales.shape
+    down, along = -(-rows // 128), -(-groups // 4)
+    stored = np.zeros(down * along * 512, scales.dtype)
+    outer, inner = np.indices(scales.shape)
+    tile = outer // 128 * along + inner // 4
+    stored[tile * 512 + outer % 32 * 16 + outer % 128 // 32 * 4 + inner % 4] = scales
+    return stored.reshape(32 * down, 16 * along)
+
+
+def torchao_blocks(mode: str, *, is_swizzled: bool = False) -> Method:
     """torchao's MXTensor of "mxfp4" or "mxfp8", or its NVFP4Tensor: "nvfp4"."""
     element, group, kind = {
         "mxfp4": ("float4_e2m1fn_x2", 32, "MXTensor"), "mxfp8": ("float8_e4m3fn", 32, "MXTensor"),
@@ -277,7 +291,9 @@ def torchao_blocks(mode: str) -> Method:
             parts["._weight_per_tensor_scale"] = np.array(factor)
             parts["._weight_act_per_tensor_scale"] = np.array(np.float32(0.25))
         data = {"elem_dtype": {"_type": "torch.dtype", "_data": element}, "block_size": group,
-                "is_swizzled_scales": False}  # fmt: skip
+                "is_swizzled_scales": is_swizzled}  # fmt: skip
+        if is_swizzled:
+            scales = Typed(scales.dtype, _swizzle(scales.data))
         parts |= {"._weight_qdata": stored, "._weight_scale": scales}
         matrix = numbers * np.repeat(factors, group, axis=1) * factor
         return Quantised(parts, matrix, json.dumps({"_type": kind, "_data": data}))

@@ -10,11 +10,13 @@ padded to 8 outputs and 1,024 inputs. Int4PlainInt32Tensor has eight codes in a 
 GPUs read them, and scale · (code - zero_point). Float8Tensor has floats (e4m3), and a scale
 for a matrix, for each output, or for each block. MXTensor has floats (e4m3, or e2m1 in pairs), of
 which 32 share a power of two; NVFP4Tensor has e2m1, of which 16 share a scale (e4m3), and perhaps a
-scale of the matrix.
+scale of the matrix. The scales of both may be swizzled: in the order in which an NVIDIA GPU reads
+them (cuBLAS's "block scaling factors layout"), padded to tiles of 128 outputs and 4 groups.
 """
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +56,8 @@ _READ = (
     "Int4PlainInt32Tensor", "Float8Tensor", "MXTensor", "NVFP4Tensor",
 )  # fmt: skip
 _TILE = (8, 128)  # outputs and inputs
+_SCALED_GROUPS = {"MXTensor": 32, "NVFP4Tensor": 16}
+"""How many weights share a scale, in the classes whose scales may be swizzled."""
 
 
 class TorchAo:
@@ -71,6 +75,8 @@ class TorchAo:
             kind = settings.text("_type")
             if kind not in _READ:
                 settings.refuse("_type", f"{', '.join(_READ)} are: save it as one of these")
+            if kind in _SCALED_GROUPS and _is_swizzled(settings.part("_data")):
+                parts = _Swizzled(shards, base, _SCALED_GROUPS[kind])
             yield smooth(_matrix(kind, parts, settings), parts, _FACTORS)
 
 
@@ -91,8 +97,6 @@ def _matrix(kind: str, parts: MatrixParts, settings: JsonObject) -> Grouped:
 def _floats(kind: str, parts: MatrixParts, data: JsonObject) -> Grouped:
     if kind == "Float8Tensor":
         return fp8_matrix(parts, None, codes=_CODES, scales=(_SCALE,))
-    if data.flag("is_swizzled_scales", default=True):  # others call it _is_swizzled_scales
-        data.fail("is_swizzled_scales", "false")
     if kind == "NVFP4Tensor":
         factor = _WHOLE_SCALE if parts.has(_WHOLE_SCALE) else None
         return nvfp4_matrix(parts, _CODES, factor, _SCALE)
@@ -101,6 +105,49 @@ def _floats(kind: str, parts: MatrixParts, data: JsonObject) -> Grouped:
     if parts.dtype(_CODES) == "U8":
         return mxfp4_matrix(parts, _CODES, _SCALE)
     return mxfp8_matrix(parts, _CODES, _SCALE, parts.sides(_CODES, E4M3))
+
+
+def _is_swizzled(data: JsonObject) -> bool:
+    if data.get("is_swizzled_scales") is None:
+        data.fail("is_swizzled_scales", "true or false")
+    return data.flag("is_swizzled_scales")
+
+
+class _Swizzled(MatrixParts):
+    """The tensors of a matrix whose scales are swizzled: they are returned in rows of groups."""
+
+    def __init__(self, shards: Shards, base: str, group: int) -> None:
+        super().__init__(shards, base)
+        self._group = group
+
+    def shape(self, ending: str, *dtypes: str) -> tuple[int, ...]:
+        """See ``MatrixParts``; FormatError for scales that are no whole tiles."""
+        shape = super().shape(ending, *dtypes)
+        if ending != _SCALE:
+            return shape
+        rows, groups = self._grid()
+        if shape != (stored := (32 * -(-rows // 128), 16 * -(-groups // 4))):
+            raise FormatError(
+                f"the tensor {quote(self.base + ending)} has the shape {shape}, and swizzled "
+                f"scales of {rows} x {groups} groups have {stored}; download the model again"
+            )
+        return rows, groups
+
+    def array(self, ending: str) -> NDArray[Any]:
+        """See ``MatrixParts``."""
+        numbers = super().array(ending)
+        if ending != _SCALE:
+            return numbers
+        rows, groups = self._grid()
+        # Tiles: down, along; of a tile's row: its place among 32, which 32 of 128; group.
+        tiles = numbers.reshape(-(-rows // 128), -(-groups // 4), 32, 4, 4)
+        whole = tiles.transpose(0, 3, 2, 1, 4).reshape(len(tiles) * 128, -1)
+        return np.ascontiguousarray(whole[:rows, :groups])
+
+    def _grid(self) -> tuple[int, int]:
+        """Return how many rows and groups there are."""
+        rows, cols = self.sides(_CODES, "U8", E4M3)
+        return rows, cols * (2 if self.dtype(_CODES) == "U8" else 1) // self._group
 
 
 def _settings(shards: Shards, name: str) -> JsonObject:
