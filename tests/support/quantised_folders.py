@@ -24,6 +24,7 @@ from support.quantised.affine import (
 from support.quantised.floats import (
     fp8,
     mlx_floats,
+    modelopt_blocks,
     mxfp4,
     nf4,
     nvfp4,
@@ -177,6 +178,8 @@ METHODS: Mapping[str, Method] = {
     "modelopt-nvfp4": nvfp4("modelopt"),
     "ct-nvfp4": nvfp4("compressed-tensors"),
     "modelopt-int4": modelopt_int4(),
+    "modelopt-w4a8": modelopt_int4(algorithm="W4A8_AWQ"),
+    **{f"modelopt-{name.lower()}": modelopt_blocks(name) for name in ("MXFP8", "W4A8_MXFP4_FP8")},
     "modelopt-int4-awq": smooth_inputs(modelopt_int4(64), ".pre_quant_scale"),
     "modelopt-nvfp4-awq": smooth_inputs(nvfp4("modelopt"), ".pre_quant_scale"),
     "mlx": mlx(),

@@ -95,7 +95,7 @@ CONFIGS = [
     ("ct-int4", {"config_groups": {"a": {"format": "marlin-24"}}}, "format is 'marlin-24'"),
     ("nf4", {"bnb_4bit_quant_type": "fp4"}, "bnb_4bit_quant_type is 'fp4'"),
     ("nf4", {"bnb_4bit_quant_storage": "bfloat16"}, "bnb_4bit_quant_storage is 'bfloat16'"),
-    ("modelopt-nvfp4", {"quant_algo": "W4A8_AWQ"}, "quant_algo is 'W4A8_AWQ'"),
+    ("modelopt-nvfp4", {"quant_algo": "NVFP4_SVD"}, "quant_algo is 'NVFP4_SVD'"),
     ("mlx", {"mode": "fp6"}, "mode is 'fp6', which is not supported; only 'affine' or 'mxfp4' or"),
     ("mlx", {"group_size": 0}, "group_size is 0, which is not supported; only 64 or 32 or 128 is"),
     ("mlx", {"mode": "nvfp4"}, "group_size is 64, which is not supported; only 16 is"),
@@ -212,6 +212,7 @@ TENSORS = [
     ("modelopt-nvfp4", "weight_scale_2", np.negative, "weight_scale_2' is -.*, and it must be a f"),
     ("modelopt-nvfp4", "weight_scale", None, "q_proj.weight_scale' is missing"),
     ("modelopt-nvfp4-awq", "pre_quant_scale", cut, "has the shape .255,., which is not .256,. as"),
+    ("modelopt-w4a8", "weight_scale_2", lambda s: np.stack([s] * 2), "it must be one number"),
     ("modelopt-int4", "weight", cut, "rows of 255 cannot be divided; download the model again"),
     ("modelopt-nvfp4-awq", "pre_quant_scale", first(0x7F80), "scale' holds factors that are not"),
     ("ct-nvfp4", "weight_global_scale", lambda s: s.repeat(2), "it must be one number"),
@@ -256,6 +257,22 @@ def test_parts_that_do_not_fit_are_refused(changed, name, ending, make, match):
 
 
 @pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        ("modelopt-nvfp4", "W4A16_NVFP4"), ("modelopt-nvfp4", "W4A8_NVFP4_FP8"),
+        ("ct-fp8-channel", "FP8_PER_CHANNEL_PER_TOKEN"),
+    ],
+)  # fmt: skip
+def test_algorithms_of_modelopt_that_differ_in_activations_alone(folders, changed, name, algorithm):
+    settings = {"quant_method": "modelopt", "quant_algo": algorithm}
+    path = changed(name, settings)
+    with HuggingFaceFolder(path) as file, HuggingFaceFolder(folders(name)) as plain:
+        assert [*file.tensors] == [*plain.tensors]
+        for tensor in plain.tensors:
+            assert np.array_equal(file.raw(tensor)[:], plain.raw(tensor)[:])
+
+
+@pytest.mark.parametrize(
     ("text", "match"),
     [
         ('{"_type": "QTensor"}', "_type is 'QTensor'.*, NVFP4Tensor are: save it as one of these"),
@@ -290,9 +307,9 @@ def test_settings_of_modelopt_may_be_in_a_file_of_their_own(folders, tmp_path):
     with HuggingFaceFolder(path) as ours, HuggingFaceFolder(folders("modelopt-nvfp4")) as theirs:
         for tensor in theirs.tensors:
             assert np.array_equal(ours.raw(tensor)[:], theirs.raw(tensor)[:])
-    file.write_text(json.dumps({"quantization": {"quant_algo": "W4A8_AWQ"}}))
+    file.write_text(json.dumps({"quantization": {"quant_algo": "NVFP4_SVD"}}))
     with pytest.raises(
-        FormatError, match=r"hf_quant_config.json: quantization: quant_algo is 'W4A"
+        FormatError, match=r"hf_quant_config.json: quantization: quant_algo is 'NVFP4_S"
     ):
         HuggingFaceFolder(path)
 

@@ -302,6 +302,29 @@ def torchao_blocks(mode: str, *, is_swizzled: bool = False) -> Method:
     return Method({"quant_method": "torchao"}, draw, format, floats=mode == "mxfp8")
 
 
+def modelopt_blocks(algorithm: str) -> Method:
+    """ModelOpt's floats with powers of two as bytes: e4m3 of MXFP8, e2m1 of W4A8_MXFP4_FP8."""
+
+    def draw(
+        rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
+    ) -> Quantised:
+        rows, cols = shape
+        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+        stored: Array | Typed = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
+        numbers, least = _e2m1(codes), 119
+        if algorithm == "MXFP8":
+            (stored, numbers), least = _e4m3(rng, shape), 115
+        powers = rng.integers(least, least + 3, (rows, cols // 32)).astype(np.uint8)
+        factors = np.ldexp(np.float32(1), powers.astype(int) - 127)
+        parts = {".weight": stored, ".weight_scale": powers}
+        return Quantised(parts, numbers * np.repeat(factors, 32, axis=1))
+
+    is_float8 = algorithm == "MXFP8"
+    format = "FP8_G32" if is_float8 else "MXFP4"
+    config = {"quant_method": "modelopt", "quant_algo": algorithm}
+    return Method(config, draw, format, floats=is_float8)
+
+
 def torchao_float8(block: tuple[int, int] | None = None) -> Method:
     """torchao's Float8Tensor: a scale for each output, or for each block of outputs and inputs."""
 

@@ -170,8 +170,11 @@ def make_compressed(
     return Method(config, draw, f"INT{bits}_G{128 if group is None else min(group, 128)}")
 
 
-def modelopt_int4(group: int = 128) -> Method:
-    """ModelOpt's AWQ of 4 bits: signed codes of two outputs in a byte, the first one's low."""
+def modelopt_int4(group: int = 128, algorithm: str = "W4A16_AWQ") -> Method:
+    """ModelOpt's AWQ of 4 bits: signed codes of two outputs in a byte, the first one's low.
+
+    algorithm: W4A8_AWQ has one more number, by which a GPU rounds these weights to FP8
+    """
 
     def draw(
         rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
@@ -181,11 +184,13 @@ def modelopt_int4(group: int = 128) -> Method:
         scale, scales = bf16(drawn_scales(rng, (rows, cols // group), cols, 4))
         matrix = scales[:, np.arange(cols) // group] * codes.astype(np.float32)
         halves = codes.astype(np.int8).view(np.uint8) & 15
-        return Quantised(
-            {".weight": halves[::2] | halves[1::2] << 4, ".weight_scale": scale}, matrix
-        )
+        parts = {".weight": halves[::2] | halves[1::2] << 4, ".weight_scale": scale}
+        if algorithm == "W4A8_AWQ":
+            parts |= {".weight_scale_2": np.array(np.abs(matrix).max() / np.float32(448))}
+            parts |= {".input_scale": np.array(np.float32(0.7))}
+        return Quantised(parts, matrix)
 
-    return Method({"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}, draw, f"INT4_G{group}")
+    return Method({"quant_method": "modelopt", "quant_algo": algorithm}, draw, f"INT4_G{group}")
 
 
 def llm_int8() -> Method:

@@ -1,12 +1,16 @@
 """NVFP4: numbers of 4 bits (e2m1), of which 16 share a float of 8 bits (e4m3), and a whole factor.
 
+Also the other methods of NVIDIA's ModelOpt, which are told apart by the dtypes of codes and scales.
+
 NVIDIA's ModelOpt stores two numbers in a byte of `weight`, the first in the low half, the scales in
 `weight_scale`, and the matrix's factor in `weight_scale_2`. compressed-tensors calls the numbers
 `weight_packed`, and stores 1 / factor as `weight_global_scale`. GGUF's quant blocks have the same
 numbers and scales in another order, and its tensors ``.scale`` the factors.
 
 ModelOpt's AWQ has `pre_quant_scale` (in), by which what a matrix reads is multiplied, where it is
-not in the norm before; its codes are NVFP4's, or integers of 4 bits.
+not in the norm before; its codes are NVFP4's, or integers of 4 bits. Those of W4A8_AWQ have a
+`weight_scale_2`, too: by its reciprocal a GPU multiplies their scales before it rounds weights to
+FP8. cutaway does not round them, so that this number is not needed.
 """
 
 from collections.abc import Iterator
@@ -18,7 +22,12 @@ from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
 from cutaway.files.huggingface.json_object import JsonObject
-from cutaway.files.huggingface.quantization.floats import E4M3, Fp8
+from cutaway.files.huggingface.quantization.floats import (
+    E4M3,
+    fp8_matrix,
+    mxfp4_matrix,
+    mxfp8_matrix,
+)
 from cutaway.files.huggingface.quantization.grouped import (
     FLOATS,
     Bytes,
@@ -38,7 +47,11 @@ from cutaway.files.weights.cursor import quote
 
 _GROUP, _BLOCK = 16, FORMATS["NVFP4"].quant_block_elements
 _LARGEST = 0x7E  # the byte of e4m3's largest number
-_ALGORITHMS = ("FP8", "NVFP4", "NVFP4_AWQ", "W4A16_AWQ", "MIXED_PRECISION")
+_ALGORITHMS = (
+    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "W4A8_NVFP4_FP8",
+    "W4A16_AWQ", "W4A8_AWQ", "W4A8_MXFP4_FP8", "MXFP8", "MIXED_PRECISION",
+)  # fmt: skip
+_CODES, _SCALES, _FACTOR = ".weight", ".weight_scale", ".weight_scale_2"
 _OF_AWQ = ".pre_quant_scale"
 
 
@@ -78,7 +91,7 @@ def read_e4m3(parts: MatrixParts, ending: str) -> Bytes:
 
 
 class ModelOpt:
-    """The method of ModelOpt's FP8 and NVFP4; a matrix's dtype says which of the two it is."""
+    """The method of ModelOpt; dtypes say what a matrix is, so that its settings are not needed."""
 
     @classmethod
     def read(cls, config: JsonObject) -> "ModelOpt":
@@ -89,16 +102,27 @@ class ModelOpt:
         return cls()
 
     def matrices(self, shards: Shards) -> Iterator[Grouped]:
-        """Yield all matrices stored as FP8 or NVFP4."""
-        yield from Fp8().matrices(shards)
-        for base in bases(shards, ".weight"):
+        """Yield all quantised matrices."""
+        for base in bases(shards, _CODES):
             parts = MatrixParts(shards, base)
-            if parts.dtype(".weight") == "U8":
-                if parts.has(".weight_scale_2"):
-                    matrix = nvfp4_matrix(parts, ".weight", ".weight_scale_2")
-                else:
-                    matrix = _int4_matrix(parts)
-                yield smooth(matrix, parts, _OF_AWQ)
+            if parts.dtype(_CODES) in (E4M3, "U8"):
+                yield smooth(_matrix(parts), parts, _OF_AWQ)
+
+
+def _matrix(parts: MatrixParts) -> Grouped:
+    """Return the matrix that the dtypes of its codes and scales mean."""
+    is_float8 = parts.dtype(_CODES) == E4M3
+    match parts.dtype(_SCALES) if parts.has(_SCALES) else "":
+        case "U8" if is_float8:
+            return mxfp8_matrix(parts, _CODES, _SCALES, parts.sides(_CODES, E4M3))
+        case "U8":
+            return mxfp4_matrix(parts, _CODES, _SCALES)
+        case _ if is_float8:
+            return fp8_matrix(parts, None)
+        case dtype if dtype in FLOATS:
+            return _int4_matrix(parts)
+        case _:
+            return nvfp4_matrix(parts, _CODES, _FACTOR)
 
 
 def _int4_matrix(parts: MatrixParts) -> Grouped:
@@ -106,22 +130,24 @@ def _int4_matrix(parts: MatrixParts) -> Grouped:
 
     weight (out / 2, in) has codes from -8 to 7, and weight_scale (out, in / group) their scales.
     """
-    half, cols = parts.sides(".weight", "U8")
-    _, groups = parts.sides(".weight_scale", *FLOATS)
-    parts.expect(".weight_scale", (2 * half, groups), *FLOATS)
-    group = group_of(f"{parts.base}.weight_scale", cols, groups)
-    format = format_of("INT4", f"{parts.base}.weight", cols, group)
+    half, cols = parts.sides(_CODES, "U8")
+    _, groups = parts.sides(_SCALES, *FLOATS)
+    parts.expect(_SCALES, (2 * half, groups), *FLOATS)
+    if parts.has(_FACTOR):
+        parts.expect_number(_FACTOR, *FLOATS)
+    group = group_of(parts.base + _SCALES, cols, groups)
+    format = format_of("INT4", parts.base + _CODES, cols, group)
 
     def read() -> tuple[Bytes, NDArray[np.float32], NDArray[np.int8]]:
-        stored = parts.array(".weight") ^ np.uint8(0x88)  # 8 more
+        stored = parts.array(_CODES) ^ np.uint8(0x88)  # 8 more
         codes = np.stack([stored & np.uint8(15), stored >> np.uint8(4)], axis=1).reshape(-1, cols)
-        return pack_pairs(codes), parts.array(".weight_scale"), np.full((2 * half, groups), 8, "i1")
+        return pack_pairs(codes), parts.array(_SCALES), np.full((2 * half, groups), 8, "i1")
 
     return Grouped(parts.base, tuple(parts.used), (2 * half, cols), format, group, read)
 
 
 def nvfp4_matrix(
-    parts: MatrixParts, codes: str, factor: str | None, scales: str = ".weight_scale"
+    parts: MatrixParts, codes: str, factor: str | None, scales: str = _SCALES
 ) -> Grouped:
     """Return the matrix; codes, factor (None: there is none), scales: these tensors' endings."""
     rows, half = parts.sides(codes, "U8")
