@@ -92,7 +92,9 @@ class Candidates {
   uint64_t* best(const float* z, size_t n, size_t k);
   // sampler_top_p.cpp
   double width_of(double p, double mass) const;
-  bool walk_best(double low, double high, float least, double width, uint64_t* last);
+  bool walk_narrow(double p, uint64_t* last);
+  size_t collect_within(double width);
+  bool walk_best(double low, double high, size_t m, double width, uint64_t* last);
   bool walk_bins(double p, uint64_t* last);
   void keep_to(uint64_t last, StageReport* report);
   void keep(size_t m, StageReport* report);

@@ -1,8 +1,9 @@
 // Where top-p cuts: the likeliest tokens that reach a mass together, found without sorting the rest.
 //
-// The definition adds weights one by one, best first. Few candidates are added up just so. Of many, whole
-// bins are added up in any order, which differs from the definition's sum by rounding alone, and only the
-// bin in which the target is reached is sorted. Where rounding could decide, the definition is followed.
+// The definition adds weights one by one, best first. Few candidates are added up just so, and of many the
+// few best, if they suffice. Else whole bins are added up in any order, which differs from the definition's
+// sum by rounding alone, and only the bin in which the target is reached is sorted. Where rounding could
+// decide, the definition is followed.
 #include <math.h>
 
 #include <algorithm>
@@ -17,7 +18,9 @@ constexpr size_t kBins = 1024;
 constexpr size_t kFew = 64;       // candidates not worth binning; weights computed at once
 constexpr size_t kMany = 4096;    // candidates not worth sorting
 constexpr double kNear = 2e-5;    // twice what `exp_sum_near` may be off by
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr size_t kFlat = 3;       // with an n-th of a row within `width_of`, more than kMany are usually wanted
+constexpr double kNarrower = 0.75, kNarrowest = 0.01;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Which of `bins` a logit is in, the highest logits in bin 0.
 uint16_t bin_of(float depth, float scale, size_t bins) {
@@ -27,32 +30,46 @@ uint16_t bin_of(float depth, float scale, size_t bins) {
 
 }  // namespace
 
-// A mass that is nearly known often tells where to cut; nothing else needs it exactly, unless there is
-// a report.
 void Candidates::top_p(double p, StageReport* report) {
   uint64_t last;
-  if (n_ > kMany && mass_ < 0 && !report) {
-    const double near = k_.exp_sum_near(z_, n_, top_);
-    const double low = near * (1 - kNear), high = near * (1 + kNear), width = width_of(p, low);
-    const float least = (float)(top_ - width);
-    if (width < 600 && k_.collect(z_, n_, least, s_.index.data()) <= kMany &&
-        walk_best(p * low, p * high, least, width, &last))
-      return keep_to(last, report);
-  }
-  if (n_ > kMany && walk_bins(p, &last)) return keep_to(last, report);
+  if (report) mass();  // which a report needs exactly
+  if (n_ > kMany && (walk_narrow(p, &last) || walk_bins(p, &last))) return keep_to(last, report);
   const double target = p * mass(), width = width_of(p, mass());
-  if ((width < 600 && walk_best(target, target, (float)(top_ - width), width, &last)) ||
-      walk_best(target, target, -kInfinity, 64, &last))
+  if ((width < 600 && walk_best(target, target, collect_within(width), width, &last)) ||
+      walk_best(target, target, collect_within(kInfinity), 64, &last))
     keep_to(last, report);
+}
+
+// The key that reaches p of the mass, looked for among the best kMany or fewer; false where these weigh
+// less. A mass that is nearly known often decides which key it is.
+bool Candidates::walk_narrow(double p, uint64_t* last) {
+  const bool is_known = mass_ >= 0;
+  const double near = is_known ? mass_ : k_.exp_sum_near(z_, n_, top_), doubt = is_known ? 0 : kNear;
+  const double low = p * (near * (1 - doubt)), high = p * (near * (1 + doubt));
+  double width = width_of(p, near * (1 - doubt));
+  if (!(width < 600)) return false;
+  size_t m = collect_within(width);
+  if (m > n_ / kFlat) return false;
+  for (; m > kMany && width > kNarrowest; m = collect_within(width)) width *= kNarrower;
+  if (m > kMany) return false;
+  for (size_t i = 0; i < m; i++) s_.floats[i] = z_[s_.index[i]];
+  if (k_.exp_sum_near(s_.floats.data(), m, top_) < low) return false;
+  if (walk_best(low, high, m, width, last)) return true;
+  const double target = p * mass();
+  return walk_best(target, target, m, width, last);
+}
+
+// Put those at or above the highest logit minus `width` at s_.index; how many they are.
+size_t Candidates::collect_within(double width) {
+  return k_.collect(z_, n_, (float)(top_ - width), s_.index.data());
 }
 
 // All logits below top - width together weigh less than n · e^-width = (1 - p) · mass.
 double Candidates::width_of(double p, double mass) const { return log((double)n_ / ((1 - p) * mass)) + 0.1; }
 
-// Add up weights, best first, of the logits at or above `least`; the key that reaches the target,
+// Add up weights, best first, of the m best, which are at s_.index; the key that reaches the target,
 // which is low … high: false where it is reached by one of these and not by the other.
-bool Candidates::walk_best(double low, double high, float least, double width, uint64_t* last) {
-  const size_t m = k_.collect(z_, n_, least, s_.index.data());
+bool Candidates::walk_best(double low, double high, size_t m, double width, uint64_t* last) {
   const size_t bins = m < kFew ? 1 : kBins;
   const float scale = (float)((double)bins / width);
   uint32_t ends[kBins + 1] = {0};  // of bin b, at b + 1 while counting, at b once all are in
@@ -83,7 +100,7 @@ bool Candidates::walk_best(double low, double high, float least, double width, u
 bool Candidates::walk_bins(double p, uint64_t* last) {
   double* weights = s_.weights.data();
   k_.exp_each(z_, n_, top_, weights);
-  mass_ = k_.ordered_sum(weights, n_);
+  if (mass_ < 0) mass_ = k_.ordered_sum(weights, n_);
   const double target = p * mass_, width = width_of(p, mass_);
   if (!(width < 600)) return false;
   const float scale = (float)((double)kBins / width);
