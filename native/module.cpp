@@ -31,6 +31,7 @@ void bind_sampler(nb::module_& m);  // sampler_module.cpp
 void bind_measure(nb::module_& m);  // measure_module.cpp
 void bind_quantise(nb::module_& m);  // quantise_module.cpp
 void bind_files(nb::module_& m);  // files_module.cpp
+void bind_merges(nb::module_& m);  // merges_module.cpp
 
 namespace {
 
@@ -165,6 +166,7 @@ NB_MODULE(_native, m) {
   m.def("patterns", &patterns, "name"_a, "What IQ1, IQ2_XXS … IQ3_S name by a number: digits of 2 or 3 bits.");
 
   bind_files(m);
+  bind_merges(m);
   bind_plan(m);
   bind_device(m);
   bind_sampler(m);

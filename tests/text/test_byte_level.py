@@ -12,7 +12,7 @@ from cutaway.errors import FormatError, InputError
 from cutaway.text import Tokenizer
 from cutaway.text.tokenizers.byte_level import WordCuts, byte_alphabet
 from cutaway.text.tokenizers.pretokenizers import PRETOKENIZERS
-from support.text_vocabularies import CONTROL, USER, byte_level
+from support.text_vocabularies import CONTROL, NORMAL, USER, byte_level
 
 DIGITS = ["1 2", "12 3", "123 4"]
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
@@ -160,6 +160,28 @@ def test_merges_that_do_not_fit_are_refused(merge: str) -> None:
     metadata = byte_level(["a b"]) | {"tokenizer.ggml.merges": ["a b", merge]}
     with pytest.raises(FormatError, match=r"tokenizer\.ggml\.merges"):
         Tokenizer.from_gguf(metadata)
+
+
+def test_of_tokens_with_one_text_a_text_spells_the_last() -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level(["a b"], [("ab", NORMAL), ("ab", CONTROL)]))
+    assert tokenizer.encode("ab", add_bos=False) == [257]
+
+
+def test_a_control_token_is_no_part_of_a_merge() -> None:
+    metadata = byte_level(extra=[("ab", CONTROL)]) | {"tokenizer.ggml.merges": ["a b"]}
+    with pytest.raises(FormatError, match="'a b' is not two tokens"):
+        Tokenizer.from_gguf(metadata)
+
+
+def test_a_merge_that_stands_twice_has_its_last_rank() -> None:
+    metadata = byte_level(["a b", "b c"])
+    metadata["tokenizer.ggml.merges"] = ["a b", "b c", "a b"]
+    assert names(Tokenizer.from_gguf(metadata), "abc") == ["a", "bc"]
+
+
+def test_a_word_of_many_pages_merges_as_a_short_one() -> None:
+    tokenizer = Tokenizer.from_gguf(byte_level(["b a", "a ba"]))
+    assert names(tokenizer, "ab" * 5000) == ["aba", *["ba"] * 4998, "b"]
 
 
 def test_a_byte_without_a_token_is_refused_not_dropped() -> None:

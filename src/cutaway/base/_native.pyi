@@ -98,10 +98,32 @@ def strings(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C',
     Strings from this byte on, each behind its length (uint64), and the byte after them: fewer than `count` where one would not end in `data`. Bytes that are not UTF-8 become lone surrogates.
     """
 
+class RankedMerges:
+    """Byte-pair encoding by ranks: it makes tokens of a word."""
+
+    def __init__(self, tokens: list, hidden: Sequence[int], merges: list) -> None:
+        """
+        tokens: texts by id. hidden: ids of tokens that no text spells. merges: "LEFT RIGHT", the lowest rank first.
+        """
+
+    @property
+    def misfit(self) -> int:
+        """
+        The first merge that does not join two tokens to a third; -1: there is none.
+        """
+
+    def id_of(self, text: str) -> int:
+        """The token with this text, the last of several; -1: there is none."""
+
+    def merge(self, word: str) -> list[int]:
+        """The ids of a word, whose characters are tokens."""
+
 KV_BLOCK: int = 32
 
 def kv_block_bytes(kv_heads: int, key_dim: int, value_dim: int, kv: str = 'f16') -> int:
-    """Of one layer's keys and values of KV_BLOCK tokens; value_dim 0: of keys alone."""
+    """
+    Of one layer's keys and values of KV_BLOCK tokens; value_dim 0: of keys alone.
+    """
 
 def read_kv(memory: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], kv: str, values: bool, kv_heads: int, head_dim: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """
@@ -204,8 +226,8 @@ def fill_panels(matrix: Packed, at: int, panels: Annotated[NDArray[numpy.uint8],
 def decode_panels(format: str, panels: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], first: int, last: int, cols: int, factor: float = 1.0) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
     """Rows of a matrix as floats, exactly: (last - first, cols)."""
 
-def stored_rows(table: StoredTable, rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
-    """Rows of a stored table as floats: (rows, cols)."""
+def stored_rows(table: StoredTable, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], cols: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """Tokens' rows of a stored table as floats: (tokens, cols)."""
 
 ELEMENTWISE_EXPRESSIONS: tuple = ...
 
@@ -256,6 +278,11 @@ class Drawn:
 
 def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, tier: str, pool: Pool | None = None) -> list:
     """A Drawn per row."""
+
+def read_distributions(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, entropies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], chances: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, tier: str, pool: Pool | None = None) -> list:
+    """
+    Fill entropies and chances, which begin as zeros; a Drawn's status per row.
+    """
 
 def read_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], next_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], top: int, tier: str, pool: Pool | None = None) -> list:
     """
