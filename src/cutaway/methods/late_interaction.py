@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cutaway.base.arithmetic import plainly
 from cutaway.base.checks import check_bool, check_choice
+from cutaway.compute.model.pooling import TOKENS
 from cutaway.engine import Embed, Request
 from cutaway.errors import InputError, Name
 from cutaway.methods.embedding import FramedTexts, VectorReader, check_dimensions, request_parts
@@ -114,12 +115,7 @@ def embed_tokens(
     """
     check_choice("kind", kind, KINDS)
     check_bool("truncate", truncate)
-    late, own_adapter = llm.model.pooling.late, llm.adapter_hash(adapter)
-    if late is None:
-        raise InputError(
-            "the model was not made for late interaction (ColBERT): its texts have one vector, "
-            "which embed makes"
-        )
+    late, own_adapter = _settings(llm), llm.adapter_hash(adapter)
     size = check_dimensions(dimensions, llm.model.pooling.dimensions)
     reader = _Reader(llm, late, kind, truncate=truncate)
     token_ids_read, truncated = reader.read_all(texts)
@@ -164,6 +160,23 @@ def _check_unseen(llm: "BaseLLM", filled_ids: list[tuple[int, ...]], seen: list[
                 f": the query is filled with {fillers} tokens, and a layer's window reaches "
                 f"{min(span for span in spans if span > 0)}: ask with more words",
             )
+
+
+def _settings(llm: "BaseLLM") -> LateInteraction:
+    """Return how queries and documents are read; InputError if the file does not say."""
+    pooling = llm.model.pooling
+    if pooling.late is not None:
+        return pooling.late
+    if pooling.kind == TOKENS:
+        raise InputError(
+            "the model makes a vector for each token, and its file does not say how queries and "
+            "documents are marked, which llama.cpp's converter leaves out: take the model's "
+            "folder, or a file that cutaway quantize wrote of it"
+        )
+    raise InputError(
+        "the model was not made for late interaction (ColBERT): its texts have one vector, which "
+        "embed makes"
+    )
 
 
 class _Reader(FramedTexts):

@@ -2,6 +2,7 @@
 
 import json
 import string
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,6 +149,25 @@ def test_bits_are_the_same_over_company_threads_tiers_and_files(tmp_path, name, 
             found = llm.rerank(QUERY, DOCUMENTS, truncate=True)
             scores = sorted((one.index, one.score) for one in found.results)
             assert [score for _, score in scores] == expected, tier
+
+
+def test_a_file_of_llama_cpp_s_converter_lacks_the_settings(tmp_path):
+    """It has the matrix as dense_2 and no pooling: no guess is made of what queries begin with."""
+    folder(tmp_path, "lfm2-encoder")
+    with open_model(tmp_path) as file:
+        own = [key for key in file.metadata if key.startswith("cutaway.embedding.")]
+        metadata = {key: value for key, value in file.metadata.items() if key not in own}
+        write_gguf(tmp_path / "one.gguf", SimpleNamespace(
+            metadata=metadata | {"lfm2.embedding_length_out": 16}, value_types=file.value_types,
+            tensors=file.tensors, raw=file.raw,
+        ))  # fmt: skip
+    llm = LLM(tmp_path / "one.gguf", backend="reference")
+    for ask in (lambda: llm.embed_tokens(QUERY, "query"), lambda: llm.rerank(QUERY, DOCUMENTS)):
+        with pytest.raises(InputError, match="does not say how queries and documents are marked"):
+            ask()
+    with pytest.raises(InputError, match="the model makes a vector for each token"):
+        llm.embed(QUERY)
+    assert llm.embed(QUERY, "mean").vectors.shape == (1, 64)  # of the body
 
 
 def test_colbert_s_own_folder(tmp_path):

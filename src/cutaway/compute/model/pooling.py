@@ -43,7 +43,8 @@ class Pooling(NamedTuple):
     rank        how rows are pooled for a head that scores; "" without such a head
     labels      the names of the head's classes, in order; empty if the file has no names
     dimensions  the width of embeddings
-    late        how queries and documents are read in late interaction; None: a text has one vector
+    late        how queries and documents are read in late interaction; None: a text has one vector,
+                or the file does not say
     """
 
     kind: str | None = None
@@ -75,9 +76,11 @@ def pooling_from_gguf(metadata: Mapping[str, Any], graph: Graph) -> Pooling:
     is_rank, after = _HEAD in graph.shapes, graph.pooled_graph()
     prompts = _json(settings, "prompts", {})
     late = late_interaction(metadata, graph.shapes["token_embd.weight"][0])
+    # llama.cpp's converter writes a ColBERT as layers after pooling, and no pooling.
+    has_tokens = late is not None or (after is not None and not kind and is_known)
     scored = "last" if architecture.flag("attention.causal", True) else "cls"
     return Pooling(
-        "rank" if is_rank else TOKENS if late else (kind or None),
+        "rank" if is_rank else TOKENS if has_tokens else (kind or None),
         normalize,
         settings.size_or_zero("max_tokens") or None,
         unsupported or ("" if is_known else f"pooling_type {number}"),
