@@ -44,7 +44,8 @@ def windows_of(
 # -- recurrent states, and the sizes of heads ------------------------------------------------------
 
 
-_KV_HEADS, _PATTERN = "attention.head_count_kv", "full_attention_interval"
+HEADS, KV_HEADS = "attention.head_count", "attention.head_count_kv"
+_PATTERN = "full_attention_interval"
 
 
 def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> tuple[bool, ...]:
@@ -59,13 +60,13 @@ def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> 
         if isinstance(flags, np.ndarray) and flags.dtype == np.bool_ and len(flags) >= layers:
             return tuple(flags[:layers].tolist())
         return tuple((layer + 1) % period > 0 for layer in range(layers))
-    if has_states and read.value("attention.head_count") == 0:
+    if has_states and read.value(HEADS) == 0:
         return (True,) * layers
-    kv_heads, widths = read.value(_KV_HEADS), read.value("feed_forward_length")
+    kv_heads, widths = read.value(KV_HEADS), read.value("feed_forward_length")
     if not has_states or not isinstance(kv_heads, np.ndarray):
         return (False,) * layers
     if kv_heads.shape != (layers,) or kv_heads.dtype.kind not in "iu":
-        raise FormatError(f"metadata key {read.prefix}.{_KV_HEADS} is not one number a layer")
+        raise FormatError(f"metadata key {read.prefix}.{KV_HEADS} is not one number a layer")
     is_mlp = np.zeros(layers, bool)
     if isinstance(widths, np.ndarray) and widths.shape == (layers,) and (widths == 0).any():
         is_mlp = widths != 0
@@ -74,23 +75,41 @@ def recurrent_layers(read: MetadataReader, layers: int, *, has_states: bool) -> 
 
 def heads_of(read: MetadataReader, *, has_states: bool) -> Heads:
     """Return the heads of all layers that attend; all 0 if no layer does."""
-    heads = read.size_or_zero("attention.head_count")
+    heads = read.size_or_zero(HEADS)
     if not heads and has_states:
         return Heads(0, 0, 0)
-    heads = read.size("attention.head_count")
-    counts = read.value(_KV_HEADS)
+    heads = read.size(HEADS)
+    counts = read.value(KV_HEADS)
     if has_states and isinstance(counts, np.ndarray):
         if not len(positive := counts[counts != 0]):
             raise FormatError("a model without any attention is not supported")
         positive = np.where(counts == 0, positive[0], counts)
-        read = MetadataReader(
-            {**read.metadata, f"{read.prefix}.{_KV_HEADS}": positive}, read.prefix
-        )
-    kv_heads = read.size(_KV_HEADS, heads)
+        read = MetadataReader({**read.metadata, f"{read.prefix}.{KV_HEADS}": positive}, read.prefix)
+    kv_heads = read.size(KV_HEADS, heads)
     if heads % kv_heads:
         raise FormatError(f"{heads} heads cannot be shared evenly by {kv_heads} kv heads")
     usual = max(read.size("embedding_length") // heads, 1)
     return Heads(heads, kv_heads, head_dim(read, usual))
+
+
+def heads_by_layer(
+    read: MetadataReader, key: str, layers: int, usual: int | None = None
+) -> tuple[int, ...]:
+    """Return how many heads each layer has where layers differ; key: ``HEADS`` or ``KV_HEADS``.
+
+    The other key is the same for all layers. usual: the number of each layer without the key
+    """
+    other, value = read.size(KV_HEADS if key == HEADS else HEADS), read.value(key, usual)
+    counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
+    if len(counts) < layers or not all(  # files also count those of the blocks that draft
+        type(n) is int and n > 0 and (n % other if key == HEADS else other % n) == 0 for n in counts
+    ):
+        rule = f"divisible by {KV_HEADS}" if key == HEADS else f"that divides {HEADS}"
+        raise FormatError(
+            f"metadata key {read.prefix}.{key} must be a number for each of {layers} layers, {rule}"
+            f" ({other})"
+        )
+    return tuple(counts[:layers])
 
 
 def head_dim(read: MetadataReader, usual: int, ending: str = "") -> int:

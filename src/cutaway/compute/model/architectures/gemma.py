@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from cutaway.compute.model.architectures.llama import LayerWiring, llama
 from cutaway.compute.model.architectures.parts import (
     SEES_ALL,
@@ -20,7 +18,7 @@ from cutaway.compute.model.architectures.parts import (
 )
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.layers import head_dim
+from cutaway.compute.model.layers import HEADS, KV_HEADS, head_dim, heads_by_layer
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads, Mask
@@ -81,18 +79,12 @@ class OwnHeads(NamedTuple):
 
 def _own_heads(read: MetadataReader, windows: Sequence[int]) -> tuple[OwnHeads, ...]:
     """Read each layer's heads; a key says how many layers at the end read an earlier layer's."""
-    layers, heads = len(windows), read.size("attention.head_count")
-    value = read.value("attention.head_count_kv", heads)
-    counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
+    layers, heads = len(windows), read.size(HEADS)
+    counts = heads_by_layer(read, KV_HEADS, layers, usual=heads)
     width = max(read.size("embedding_length") // heads, 1)
     full = head_dim(read, width)
     local = head_dim(read, full, "_swa")
     dims = [local if window else full for window in windows]
-    if len(counts) != layers or any(type(n) is not int or n < 1 or heads % n for n in counts):
-        raise FormatError(
-            f"metadata key {read.prefix}.attention.head_count_kv must say for each of {layers} "
-            f"layers how many kv heads share {heads} heads evenly"
-        )
     first = layers - read.size_or_zero("attention.shared_kv_layers")
     last = {bool(windows[i]): i for i in range(first)}
     if any(bool(window) not in last for window in windows[max(first, 0) :]):
@@ -114,7 +106,7 @@ def read_heads(read: MetadataReader, windows: Sequence[int]) -> Heads:
     """Read the heads of Gemma 4: as wide as the widest layer's."""
     layers = _own_heads(read, windows)
     widest = max(layer.head_dim for layer in layers)
-    return Heads(read.size("attention.head_count"), layers[-1].kv_heads, widest)
+    return Heads(read.size(HEADS), layers[-1].kv_heads, widest)
 
 
 def read_gemma4(read: MetadataReader, c: ModelConfig) -> Gemma4:

@@ -6,17 +6,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cutaway.compute.model.architectures.llama import LayerWiring, llama_layer
 from cutaway.compute.model.architectures.parts import embedding, head
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
-from cutaway.compute.model.layers import head_dim
+from cutaway.compute.model.layers import HEADS, KV_HEADS, head_dim, heads_by_layer
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads
-from cutaway.errors import FormatError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,24 +23,13 @@ class Laguna(ModelConfig):
     layer_heads: tuple[int, ...]
 
 
-def _layer_heads(read: MetadataReader, layers: int) -> tuple[int, ...]:
-    value, kv_heads = read.value("attention.head_count"), read.size("attention.head_count_kv")
-    counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
-    if len(counts) != layers or any(type(n) is not int or n < 1 or n % kv_heads for n in counts):
-        raise FormatError(
-            f"metadata key {read.prefix}.attention.head_count must say for each of {layers} layers "
-            f"how many heads {kv_heads} kv heads share evenly"
-        )
-    return tuple(counts)
-
-
 def _most_heads(read: MetadataReader, windows: Sequence[int]) -> Heads:
-    heads, kv_heads = max(_layer_heads(read, len(windows))), read.size("attention.head_count_kv")
+    heads, kv_heads = max(heads_by_layer(read, HEADS, len(windows))), read.size(KV_HEADS)
     return Heads(heads, kv_heads, head_dim(read, max(read.size("embedding_length") // heads, 1)))
 
 
 def _read_laguna(read: MetadataReader, c: ModelConfig) -> Laguna:
-    return c.as_kind(Laguna, layer_heads=_layer_heads(read, c.layers))
+    return c.as_kind(Laguna, layer_heads=heads_by_layer(read, HEADS, c.layers))
 
 
 def laguna(g: Graph, c: Laguna) -> Tensor:

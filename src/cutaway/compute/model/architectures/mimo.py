@@ -6,17 +6,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cutaway.compute.model.architectures.parts import attention, embedding, feed_forward, head
 from cutaway.compute.model.config import Architecture, ModelConfig
 from cutaway.compute.model.graph import Graph, Tensor
+from cutaway.compute.model.layers import HEADS, KV_HEADS, heads_by_layer
 from cutaway.compute.model.metadata import MetadataReader
 from cutaway.compute.model.mixture import Mixture
 from cutaway.compute.model.ops.attention import Heads
-from cutaway.errors import FormatError
-
-_KV_HEADS = "attention.head_count_kv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,26 +29,14 @@ class MiMo(ModelConfig):
     value_scale: float
 
 
-def _layer_kv_heads(read: MetadataReader, layers: int) -> tuple[int, ...]:
-    """Read the heads of each layer; files also count those of the blocks that draft."""
-    value, heads = read.value(_KV_HEADS), read.size("attention.head_count")
-    counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
-    if len(counts) < layers or any(type(n) is not int or n < 1 or heads % n for n in counts):
-        raise FormatError(
-            f"metadata key {read.prefix}.{_KV_HEADS} must say for each of {layers} layers how many "
-            f"heads {heads} query heads share evenly"
-        )
-    return tuple(counts[:layers])
-
-
 def _heads(read: MetadataReader, windows: Sequence[int]) -> Heads:
-    kv_heads = max(_layer_kv_heads(read, len(windows)))
-    return Heads(read.size("attention.head_count"), kv_heads, read.size("attention.key_length"))
+    kv_heads = max(heads_by_layer(read, KV_HEADS, len(windows)))
+    return Heads(read.size(HEADS), kv_heads, read.size("attention.key_length"))
 
 
 def _read_mimo(read: MetadataReader, c: ModelConfig) -> MiMo:
     return c.as_kind(
-        MiMo, layer_kv_heads=_layer_kv_heads(read, c.layers),
+        MiMo, layer_kv_heads=heads_by_layer(read, KV_HEADS, c.layers),
         value_dim=read.size("attention.value_length", c.head_dim),
         value_scale=read.or_zero("attention.value_scale") or 1.0,
     )  # fmt: skip
