@@ -5,7 +5,7 @@ with a token of the document (Khattab and Zaharia, 2020). Products are added in 
 scores are equal on every machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Any
@@ -120,8 +120,7 @@ def embed_tokens(
     reader = _Reader(llm, late, kind, truncate=truncate)
     token_ids_read, truncated = reader.read_all(texts)
     filled_ids = [reader.fill_query(ids) for ids in token_ids_read]
-    seen = [0 if late.fillers_are_seen or len(a) == len(b) else len(a)
-            for a, b in zip(token_ids_read, filled_ids, strict=True)]  # fmt: skip
+    seen = [reader.num_seen(ids) for ids in token_ids_read]
     _check_unseen(llm, filled_ids, seen)
 
     def answer(readers: Sequence[VectorReader]) -> TokenVectors:
@@ -134,12 +133,15 @@ def embed_tokens(
         )
         return TokenVectors(vectors, token_ids, tuple(map(len, filled_ids)), kind, truncated)
 
+    return PrefillTask(_requests(filled_ids, seen, own_adapter), VectorReader, answer)
+
+
+def _requests(
+    filled_ids: list[tuple[int, ...]], seen: list[int], adapter: str
+) -> Iterator[Request]:
     parts = {num_seen: request_parts(Embed("rows", seen=num_seen)) for num_seen in {*seen}}
-    requests = (
-        Request(**{**parts[num_seen], "prompt_token_ids": ids, "adapter": own_adapter})
-        for ids, num_seen in zip(filled_ids, seen, strict=True)
-    )
-    return PrefillTask(requests, VectorReader, answer)
+    for ids, num_seen in zip(filled_ids, seen, strict=True):
+        yield Request(**{**parts[num_seen], "prompt_token_ids": ids, "adapter": adapter})
 
 
 def _check_unseen(llm: "BaseLLM", filled_ids: list[tuple[int, ...]], seen: list[int]) -> None:
@@ -190,7 +192,7 @@ class _Reader(FramedTexts):
         self._room = min(length, self.longest)
         self.max_tokens = self._room - (self._marker is not None)
         self._filled_to = min(late.filled_to, self.longest) if is_query else 0
-        self._filler = late.filler
+        self._filler, self._fillers_are_seen = late.filler, late.fillers_are_seen
         self._skipped = frozenset(() if is_query else late.skipped)
 
     def read(self, text: Any, name: str) -> tuple[tuple[int, ...], bool]:
@@ -201,6 +203,10 @@ class _Reader(FramedTexts):
     def fill_query(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         """Add the tokens that fill up a query."""
         return ids + (self._filler,) * (self._filled_to - len(ids))
+
+    def num_seen(self, ids: tuple[int, ...]) -> int:
+        """Return how many tokens of the filled text are attended to; 0: all of them."""
+        return 0 if self._fillers_are_seen or len(ids) >= self._filled_to else len(ids)
 
     def find_rows(self, ids: tuple[int, ...]) -> list[int]:
         """Return the indices of the tokens that get a vector."""

@@ -1,6 +1,6 @@
 """``generate``: a text for each row of a Ray dataset, by many models in parallel."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,14 +62,24 @@ def generate(
     _check_job(job)
     _check_columns(dataset, job)
     map_options = _workers(replicas, cores) | {"batch_size": check_int("batch_size", batch_size, 1)}
+
+    def write(rows: "Dataset", run: Path | None) -> "Dataset":
+        return rows.map_batches(_Writer, fn_constructor_args=(job, cores, run), **map_options)
+
     if checkpoint is None:
-        return dataset.map_batches(_Writer, fn_constructor_args=(job, cores, None), **map_options)
+        return write(dataset, None)
+    return _complete(dataset, job, Checkpoint(checkpoint, _describe(job)), write)
+
+
+def _complete(
+    dataset: "Dataset", job: BulkJob, saved: Checkpoint,
+    write: "Callable[[Dataset, Path | None], Dataset]",
+) -> "Dataset":  # fmt: skip
+    """Write the rows that a checkpoint lacks, and return all that it has."""
     from ray.data import read_parquet
 
-    saved = Checkpoint(checkpoint, _describe(job))
     if (left := _left(dataset, job, saved)) is not None:
-        run = saved.open()
-        _finish(left.map_batches(_Writer, fn_constructor_args=(job, cores, run), **map_options))
+        _finish(write(left, saved.open()))
         saved.close()
     return read_parquet(saved.files())
 

@@ -10,7 +10,7 @@ text there.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate, groupby
 from time import monotonic
@@ -30,7 +30,7 @@ from cutaway.methods.rows import GivenText
 from cutaway.rerun.forks import token_id_of
 from cutaway.rerun.request import bound
 from cutaway.sampling import ReadRow, read_rows
-from cutaway.trace import Trace
+from cutaway.trace import Head, Trace
 
 BY = ("token", "word", "line", "sentence")
 
@@ -303,20 +303,26 @@ def ablate(
 
     parts: dict[int, AblatedPart] = {}
     progress("ablate", 0, len(ordered))
-    prompt_tokens = len(trace.head.prompt_token_ids)
-    texts = (
-        GivenText(
-            variant.apply(ids),
-            bound(llm, trace.head, variant.interventions),
-            variant.prompt_tokens(prompt_tokens),
-        )
-        for variant in ordered
-    )
-    like = GivenText(ids, prompt_tokens=prompt_tokens)
-    for index, row in llm.last_rows(like, texts, is_over):
+    for index, row in _last_rows(llm, trace.head, ids, ordered, is_over):
         parts[index] = whole.less(ordered[index], row)
         progress("ablate", len(parts), len(ordered))
     return whole.result(by, how, len(ordered), tuple(parts[index] for index in sorted(parts)))
+
+
+def _last_rows(
+    llm: LLM, head: Head, ids: Ids, texts: Sequence[Variant], is_over: Callable[[], bool]
+) -> Iterator[tuple[int, Logits]]:
+    """Yield the index of each variant and the logits after it, until ``is_over``."""
+    prompt_tokens = len(head.prompt_token_ids)
+    given = (
+        GivenText(
+            variant.apply(ids),
+            bound(llm, head, variant.interventions),
+            variant.prompt_tokens(prompt_tokens),
+        )
+        for variant in texts
+    )
+    return llm.last_rows(GivenText(ids, prompt_tokens=prompt_tokens), given, is_over)
 
 
 def _check_unmoved(trace: Trace) -> None:
