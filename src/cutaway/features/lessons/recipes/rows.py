@@ -36,20 +36,6 @@ def cache(desk: Desk) -> Lesson:
     last = steps - 1
     kilobytes = cached.head.kv_bytes_per_token / 1000
     weights, attended = _costs(cached)
-    caption = (
-        f"Tokens that each step computes. With the cache {totals[0]} in all, without it "
-        f"{totals[1]:,}, for the same {steps} tokens of text."
-    )
-    drawing = drawings.figure(
-        drawings.chart(
-            [
-                Curve(f"without: {without[-1]} tokens", without),
-                Curve("with the cache: 1 token", with_cache, hot=True),
-            ],
-            "step", "tokens computed in the step",
-        ),
-        caption,
-    )  # fmt: skip
     return Lesson(
         "cache",
         "A cache, or everything again",
@@ -81,8 +67,22 @@ def cache(desk: Desk) -> Lesson:
             for name, sizes in (("without", without), ("with", with_cache))
         ]),
         f"Tokens computed in each step: {totals[1]:,} without the cache, {totals[0]} with it.",
-        drawing,
+        _rows_chart(with_cache, without),
     )  # fmt: skip
+
+
+def _rows_chart(with_cache: list[int], without: list[int]) -> str:
+    """Draw the tokens that each step computes."""
+    curves = [
+        Curve(f"without: {without[-1]} tokens", without),
+        Curve("with the cache: 1 token", with_cache, hot=True),
+    ]
+    caption = (
+        f"Tokens that each step computes. With the cache {sum(with_cache)} in all, without it "
+        f"{sum(without):,}, for the same {len(without)} tokens of text."
+    )
+    chart = drawings.chart(curves, "step", "tokens computed in the step")
+    return drawings.figure(chart, caption)
 
 
 def _costs(trace: Trace) -> tuple[int, int]:

@@ -82,19 +82,6 @@ def _strategies_lesson(runs: dict[str, Trace], varieties: dict[str, Variety]) ->
     ids = loop.output_token_ids
     at = next(k for k in range(2, len(ids)) if _is_word(loop, k) and ids[k] == ids[k - 2])
     parting = first_difference(traces[1], traces[2])
-    rows = [
-        (name, f"{v.different}", f"{v.vocabulary}", percent(v.repeats), f"{v.bits:.1f}",
-         _beginning(runs[name]))
-        for name, v in varieties.items()
-    ]  # fmt: skip
-    head = (
-        "strategy", "different texts", "different tokens", "repeated", "bits a token", "the first",
-    )  # fmt: skip
-    caption = (
-        f"{TEXTS} texts of {LENGTH} tokens for each strategy, with the same {TEXTS} lucks. "
-        f"Repeated: the share of groups of {GROUP} tokens that stood in their text before. Bits: "
-        "how much the tokens surprised the model."
-    )
     return Lesson(
         "strategies",
         "Five strategies, the same luck",
@@ -126,8 +113,25 @@ def _strategies_lesson(runs: dict[str, Trace], varieties: dict[str, Variety]) ->
             for name, v in varieties.items()
         ]),
         f"How many different tokens the {TEXTS} texts of each strategy have.",
-        drawings.figure(drawings.table(head, rows), caption),
+        _strategies_table(runs, varieties),
     )  # fmt: skip
+
+
+def _strategies_table(runs: dict[str, Trace], varieties: dict[str, Variety]) -> str:
+    head = (
+        "strategy", "different texts", "different tokens", "repeated", "bits a token", "the first",
+    )  # fmt: skip
+    rows = [
+        (name, f"{v.different}", f"{v.vocabulary}", percent(v.repeats), f"{v.bits:.1f}",
+         _beginning(runs[name]))
+        for name, v in varieties.items()
+    ]  # fmt: skip
+    caption = (
+        f"{TEXTS} texts of {LENGTH} tokens for each strategy, with the same {TEXTS} lucks. "
+        f"Repeated: the share of groups of {GROUP} tokens that stood in their text before. Bits: "
+        "how much the tokens surprised the model."
+    )
+    return drawings.figure(drawings.table(head, rows), caption)
 
 
 def _is_word(trace: Trace, step: int) -> bool:

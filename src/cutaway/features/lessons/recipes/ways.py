@@ -75,23 +75,12 @@ def _digits(names: list[str], after: int) -> int:
     return next(i for i in range(after, len(names)) if names[i].strip().isdigit())
 
 
+CELLS = 4
+
+
 def three_other_ways(desk: Desk) -> Lesson:
     """One sentence, of which a part is filled in, denoised with a mistake in it, and revised."""
-    before, after, cells = "It was universally ac", "ledged.", 4
-    model = desk.toy_canvas
-    wrong = model.tokenizer.encode("Z")[-1]
-
-    def write(prompt: str, count: int, suffix: str, **rule: Any) -> Trace:
-        return desk.write(
-            model.generate, prompt, suffix=suffix, max_tokens=count, seed=1, temperature=0,
-            denoise=rule,
-        )  # fmt: skip
-
-    mistake = {"forced_cells": [(0, 0, wrong)]}
-    fill = write(before + "kno", 1, after, rule="confidence")
-    denoise = write(before, cells, after, rule="confidence")
-    stuck = write(before, cells, after, rule="confidence", **mistake)
-    revise = write(before, cells, after, rule="mask-predict", steps=6, **mistake)
+    fill, denoise, stuck, revise = _write_each_way(desk)
     assert (fill.text, denoise.text, revise.text) == ("w", "know", "know")
     assert stuck.text.startswith("Z")
     order = [_letters(denoise, i)[0] for i in range(len(denoise.passes))]
@@ -107,7 +96,7 @@ def three_other_ways(desk: Desk) -> Lesson:
                   f"ackno▢ledged”, and the model sees what is before it and after it: "
                   f"{quote(fill.text)}, {own_chance(fill.steps[0])}.", 0,
                   panel="canvas", **{"pass": 0}),
-            point(f"Denoise, as diffusion models do. {cells} letters are hidden, and the surest "
+            point(f"Denoise, as diffusion models do. {CELLS} letters are hidden, and the surest "
                   f"comes first: {quote(order[0])}, which is not the first of the "
                   "word.", _cell(denoise, 0), run=2, panel="canvas", **{"pass": 0}),
             point(f"After {len(denoise.passes)} passes, in the order {', '.join(order)}, the word "
@@ -133,6 +122,25 @@ def three_other_ways(desk: Desk) -> Lesson:
         ),
         "A word, filled in, denoised, with a mistake, and revised.",
     )  # fmt: skip
+
+
+def _write_each_way(desk: Desk) -> tuple[Trace, Trace, Trace, Trace]:
+    """Fill a word, denoise it, denoise it with a mistake that stays, and revise the mistake."""
+    before, after, model = "It was universally ac", "ledged.", desk.toy_canvas
+
+    def write(prompt: str, cells: int, **rule: Any) -> Trace:
+        return desk.write(
+            model.generate, prompt, suffix=after, max_tokens=cells, seed=1, temperature=0,
+            denoise=rule,
+        )  # fmt: skip
+
+    mistake = {"forced_cells": [(0, 0, model.tokenizer.encode("Z")[-1])]}
+    return (
+        write(before + "kno", 1, rule="confidence"),
+        write(before, CELLS, rule="confidence"),
+        write(before, CELLS, rule="confidence", **mistake),
+        write(before, CELLS, rule="mask-predict", steps=6, **mistake),
+    )
 
 
 def _letters(trace: Trace, index: int) -> list[str]:
