@@ -145,27 +145,7 @@ class Limits:
         has_start: whether there is a token for cells that are not revealed: a mask, or noise
         """
         self.check_head()
-        if self.attention == "prefix-lm":
-            raise InputError(
-                "denoise",
-                ": this model reads its prompt to both sides, and writes with generate alone: "
-                "leave it out",
-            )
-        if self.is_causal:
-            if block != 1:
-                raise InputError(
-                    "this model's attention is causal: it writes from left to right, with generate"
-                )
-        elif not has_start:
-            raise InputError(
-                "start",
-                " is mask, and this model reveals no masks: its canvas begins as noise, or it "
-                "names no mask token; give start noise",
-            )
-        elif isinstance(self.attention, int) and block not in (None, self.attention):
-            raise InputError(
-                "block", f": this model's blocks have {self.attention} tokens: leave it out"
-            )
+        self._check_reveals(block, has_start=has_start)
         if (
             self.canvas_length
             and (size := min(block or total, total - prompt)) > self.canvas_length
@@ -186,6 +166,30 @@ class Limits:
         if not prompt and (self.shift or self.is_causal):
             raise InputError(
                 "prompt", " is empty and this model has no begin token: write something"
+            )
+
+    def _check_reveals(self, block: int | None, *, has_start: bool) -> None:
+        """Raise InputError where the model's attention cannot reveal a canvas of any size."""
+        if self.attention == "prefix-lm":
+            raise InputError(
+                "denoise",
+                ": this model reads its prompt to both sides, and writes with generate alone: "
+                "leave it out",
+            )
+        if self.is_causal:
+            if block != 1:
+                raise InputError(
+                    "this model's attention is causal: it writes from left to right, with generate"
+                )
+        elif not has_start:
+            raise InputError(
+                "start",
+                " is mask, and this model reveals no masks: its canvas begins as noise, or it "
+                "names no mask token; give start noise",
+            )
+        elif isinstance(self.attention, int) and block not in (None, self.attention):
+            raise InputError(
+                "block", f": this model's blocks have {self.attention} tokens: leave it out"
             )
 
     def check_prompt(self, prompt: tuple[int, ...]) -> None:

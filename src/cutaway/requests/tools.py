@@ -84,25 +84,27 @@ class ToolUse:
         self._opening_message: Mapping[str, Any] | None = None
         self._dialect: Dialect | None = None
         self._enforced: EnforcedTools | None = None
+        if self.tools:
+            self._offer([_schema_name(i, item, schema_field) for i, item in enumerate(items)])
         self.grammar: Compiled | None = None
         self._compiled: Callable[[Grammar], Compiled]  # set by ``options``
         self._either: Matcher | None = None  # of a schema's text or calls, by their bytes
-        if self.tools:
-            if model.template is None:
-                raise InputError(
-                    "tools", ": this model has no chat template, which has to offer them"
-                )
-            dialect = model.template.dialect(model.tokenizer)
-            # Some families write an empty thought in each call.
-            empty_thought = self._thinking.empty if self._thinking else ""
-            self._dialect = replace(dialect, begin=dialect.begin.removeprefix(empty_thought))
-            usual = self._usual
-            self._enforced = EnforcedTools(
-                self.tools,
-                [_schema_name(i, item, schema_field) for i, item in enumerate(items)],
-                usual.calls if isinstance(usual, MessageForm) else self._dialect,
-                model.grammars.read,
-            )
+
+    def _offer(self, schema_names: Sequence[Name]) -> None:
+        """Find how the model writes calls, and which schemas its calls can keep to."""
+        model, usual = self._model, self._usual
+        if model.template is None:
+            raise InputError("tools", ": this model has no chat template, which has to offer them")
+        dialect = model.template.dialect(model.tokenizer)
+        # Some families write an empty thought in each call.
+        empty_thought = self._thinking.empty if self._thinking else ""
+        self._dialect = replace(dialect, begin=dialect.begin.removeprefix(empty_thought))
+        self._enforced = EnforcedTools(
+            self.tools,
+            schema_names,
+            usual.calls if isinstance(usual, MessageForm) else self._dialect,
+            model.grammars.read,
+        )
 
     def _usual_thinking(self) -> Thinking | None:
         """Return how thoughts are written after a question."""

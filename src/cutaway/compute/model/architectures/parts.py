@@ -58,10 +58,7 @@ def attention(
         q = _norm(g, q, c, f"{p}attn_q_norm", norms)
         k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
-        factors = rope_factors(g, c) if rope is c.rope else None  # none for other ropes
-        of_q = c.rope_queries if rope is c.rope else rope
-        q = g.rope(q, of_q, head_dim=c.head_dim, factors=factors)  # (M, heads·head_dim)
-        k = g.rope(k, rope, head_dim=c.head_dim, factors=factors)  # (M, kv_heads·head_dim)
+        q, k = _rotated(g, c, q, k, rope)
     if growth is not None:
         q = g.rope(q, growth, head_dim=c.head_dim)
     if norms == "rotated head, unweighted":
@@ -82,6 +79,16 @@ def attention(
     if has_sub_norm:
         a = g.rms_norm(a, f"{p}attn_sub_norm", c.norm_eps)
     return g.linear(a, f"{p}attn_output")
+
+
+def _rotated(g: Graph, c: ModelConfig, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+    """Return queries (M, heads·head_dim) and keys (M, kv_heads·head_dim) after rotation."""
+    factors = rope_factors(g, c) if rope is c.rope else None  # none for other ropes
+    of_q = c.rope_queries if rope is c.rope else rope
+    return (
+        g.rope(q, of_q, head_dim=c.head_dim, factors=factors),
+        g.rope(k, rope, head_dim=c.head_dim, factors=factors),
+    )
 
 
 def _distances(g: Graph, q: Tensor, k: Tensor, p: str) -> tuple[Tensor, Tensor]:
