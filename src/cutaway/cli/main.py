@@ -6,7 +6,6 @@ Exit codes: 0 success, 1 failure, 2 bad input, 3 text cut (with --fail-if-cut), 
 141 output not read.
 """
 
-import gc
 import os
 import shlex
 import sys
@@ -80,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
     the process are restored at the end.
     """
     argv = sys.argv[1:] if argv is None else argv
-    with streams.usable(), _started_fast(argv):
+    with streams.usable(), _idle_blas(argv):
         return _run(argv)
 
 
@@ -150,17 +149,17 @@ def _dispatch(argv: list[str]) -> int:
 
 
 @contextmanager
-def _started_fast(argv: list[str]) -> Iterator[None]:
-    """Set the process so that the command starts fast, and restore the settings at the end."""
-    thresholds, blas = gc.get_threshold(), os.environ.get(_BLAS_THREADS)
-    gc.set_threshold(100_000)  # imports and vocabularies make many objects and no garbage
+def _idle_blas(argv: list[str]) -> Iterator[None]:
+    """Let NumPy's BLAS have no threads, unless the reference backend computes with it.
+
+    Its idle threads would take time from ours. It reads the variable once, when the command's
+    module imports NumPy.
+    """
+    threads = os.environ.get(_BLAS_THREADS)
     if not any(word.endswith("reference") for word in argv):  # --backend reference
-        # We do not use NumPy's BLAS, but its idle threads would take time from ours.
-        # BLAS reads this variable once, when the command's module imports NumPy.
         os.environ.setdefault(_BLAS_THREADS, "1")
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
-        if blas is None:
+        if threads is None:
             os.environ.pop(_BLAS_THREADS, None)
