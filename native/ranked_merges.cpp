@@ -12,7 +12,7 @@ namespace cutaway {
 
 namespace {
 
-uint64_t mixed(uint64_t hash, uint64_t number) {
+uint64_t mix(uint64_t hash, uint64_t number) {
   hash = (hash ^ number) * 0x9E3779B97F4A7C15;
   return hash ^ hash >> 32;
 }
@@ -50,11 +50,11 @@ RankedMerges::RankedMerges(Texts tokens, const std::vector<int32_t>& hidden, con
 
 uint64_t RankedMerges::hash(std::u32string_view text) const {
   uint64_t hash = seed_;
-  for (const char32_t character : text) hash = mixed(hash, character);
+  for (const char32_t character : text) hash = mix(hash, character);
   return hash;
 }
 
-uint64_t RankedMerges::hash(int32_t left, int32_t right) const { return mixed(seed_, (uint64_t)left << 32 | (uint32_t)right); }
+uint64_t RankedMerges::hash(int32_t left, int32_t right) const { return mix(seed_, (uint64_t)left << 32 | (uint32_t)right); }
 
 int32_t RankedMerges::id_of(std::u32string_view text) const {
   return ids_.find(hash(text), [&](int32_t id) { return tokens_[id] == text; });
@@ -73,7 +73,7 @@ std::vector<int32_t> RankedMerges::merge(std::u32string_view word) const {
   };
   const ptrdiff_t end = (ptrdiff_t)word.size();
   std::vector<int32_t> ids(end);  // -1: it was joined to the part before it
-  std::vector<ptrdiff_t> before(end), after(end);
+  std::vector<ptrdiff_t> previous(end), next(end);
   std::priority_queue<Join, std::vector<Join>, std::greater<>> joins;
   const auto add = [&](ptrdiff_t left, ptrdiff_t right) {
     const int32_t rank = left < 0 || right >= end ? -1 : rank_of(ids[left], ids[right]);
@@ -82,7 +82,7 @@ std::vector<int32_t> RankedMerges::merge(std::u32string_view word) const {
   for (ptrdiff_t at = 0; at < end; at++) {
     ids[at] = id_of(word.substr(at, 1));
     if (ids[at] < 0) throw std::out_of_range("a character that is no token");
-    before[at] = at - 1, after[at] = at + 1;
+    previous[at] = at - 1, next[at] = at + 1;
     add(at - 1, at);
   }
   while (!joins.empty()) {
@@ -91,10 +91,10 @@ std::vector<int32_t> RankedMerges::merge(std::u32string_view word) const {
     joins.pop();
     if (ids[left] != merge.left || ids[right] != merge.right) continue;  // one of them was joined to another part meanwhile
     ids[left] = merge.whole, ids[right] = -1;
-    after[left] = after[right];
-    if (after[left] < end) before[after[left]] = left;
-    add(before[left], left);
-    add(left, after[left]);
+    next[left] = next[right];
+    if (next[left] < end) previous[next[left]] = left;
+    add(previous[left], left);
+    add(left, next[left]);
   }
   std::erase(ids, -1);
   return ids;

@@ -31,7 +31,7 @@ NUMBERS: dict[int, np.dtype[Any]] = {
     11: np.dtype("<i8"),
     12: np.dtype("<f8"),
 }
-_U32, _U64, _BOOL = NUMBERS[4], NUMBERS[10], NUMBERS[7]
+_BOOL = NUMBERS[7]
 _MAX_DEPTH = 8  # arrays in arrays: real files have one level, and recursion must end
 _MIN_ARRAY = 4 + 8  # the bytes of an empty array: element type and count
 _AT_ONCE = 1 << 20  # bytes to read of the file at once, if so many are left
@@ -94,19 +94,22 @@ class Cursor:
 
     def u32(self) -> int:
         """Read a uint32."""
-        return int(self.numbers(_U32, 1)[0])
+        return int.from_bytes(self.take(4), "little")
 
     def u64(self) -> int:
         """Read a uint64."""
-        return int(self.numbers(_U64, 1)[0])
+        return int.from_bytes(self.take(8), "little")
 
     def u64s(self, count: int) -> list[int]:
         """Read `count` uint64."""
-        return [int(x) for x in self.numbers(_U64, count)]
+        return [self.u64() for _ in range(count)]
 
     def string(self) -> str:
         """Read a string; see `strings`."""
-        return self.strings(1)[0]
+        length = self.u64()
+        if length > self._size - self.position:
+            self._fail_past_end()
+        return self.take(length).decode("utf-8", "surrogateescape")
 
     def strings(self, count: int) -> list[str]:
         """Read `count` strings: UTF-8, each after its length in bytes (uint64).
@@ -126,12 +129,15 @@ class Cursor:
             strings += more
             self.position = self._begin + end
             if len(strings) < count and self._begin + len(data) >= self._size:
-                self.fail(
-                    f"{self.reading} has a string that runs past the end of the file; "
-                    "it is truncated or damaged, download it again"
-                )
+                self._fail_past_end()
             nbytes = 2 * len(data)  # the next string is longer than what is left of these
         return strings
+
+    def _fail_past_end(self) -> NoReturn:
+        self.fail(
+            f"{self.reading} has a string that runs past the end of the file; it is truncated or "
+            "damaged, download it again"
+        )
 
     def value(self, type_id: int) -> Any:
         """Read a metadata value of a type: str, int, float, bool or an array."""

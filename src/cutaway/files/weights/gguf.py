@@ -10,7 +10,7 @@ Reads versions 2 and 3, little-endian. Source: docs/gguf.md of ggml.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -135,7 +135,7 @@ def _alignment(cursor: Cursor, metadata: dict[str, Any]) -> int:
 def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, _Stored]:
     cursor.reading = "the tensor table"
     cursor.check_room(count, _MIN_TENSOR, f"entries of at least {_MIN_TENSOR} bytes")
-    entries: dict[str, _Stored] = {}
+    entries: dict[str, tuple[str, tuple[int, ...], int]] = {}
     for i in range(count):
         cursor.reading = f"tensor {i + 1} of {count}"
         name = cursor.string()
@@ -143,11 +143,14 @@ def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, _Stor
             cursor.fail(f"the tensor name {quote(name)} occurs twice")
         entries[name] = _read_tensor(cursor, name, alignment)
     start = -(-cursor.position // alignment) * alignment  # the table is padded to the alignment
-    return {name: replace(info, offset=start + info.offset) for name, info in entries.items()}
+    return {
+        name: _Stored(name, format, shape, start + offset)
+        for name, (format, shape, offset) in entries.items()
+    }
 
 
-def _read_tensor(cursor: Cursor, name: str, alignment: int) -> _Stored:
-    """Read one entry after its name; its offset is still relative to the data."""
+def _read_tensor(cursor: Cursor, name: str, alignment: int) -> tuple[str, tuple[int, ...], int]:
+    """Read an entry after its name: its format, its shape, and its offset from the data's start."""
     cursor.reading = f"the tensor {quote(name)}"
     dims = cursor.u32()
     if not 1 <= dims <= _MAX_DIMS:
@@ -166,7 +169,7 @@ def _read_tensor(cursor: Cursor, name: str, alignment: int) -> _Stored:
         )
     if offset % alignment:
         cursor.fail(f"{cursor.reading} lies at offset {offset}, not a multiple of {alignment}")
-    return _Stored(name, format.name, shape, offset)
+    return format.name, shape, offset
 
 
 def _check_extents(cursor: Cursor, tensors: dict[str, _Stored], size: int) -> None:
