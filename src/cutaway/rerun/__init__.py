@@ -119,7 +119,7 @@ def replay(
     if not trace.steps and not trace.passes:
         raise InputError("the trace has no steps: there is nothing to replay")
     check_vocabulary(llm, trace)
-    check_room(llm, trace)
+    check_room(llm, trace.head, len(trace.steps))
     options = settings_of(trace.head) | {"speculate": speculate, "kv_cache": kv_cache}
     if not trace.head.decoder:  # for a canvas, max_tokens is its number of cells
         options["max_tokens"] = len(trace.steps)

@@ -171,17 +171,16 @@ def check_text(purpose: str, llm: LLM, trace: Trace) -> None:
     if not trace.steps:
         raise InputError(f"{purpose}: the trace has no steps")
     check_vocabulary(llm, trace)
-    check_room(llm, trace)
+    check_room(llm, trace.head, len(trace.steps))
 
 
-def check_room(llm: LLM, trace: Trace) -> None:
+def check_room(llm: LLM, head: Head, steps: int, record: str = "trace") -> None:
     """Raise InputError unless all recorded tokens fit the context the model was opened with."""
-    room = llm.model.context
-    count = len(trace.head.prompt_token_ids) + len(trace.steps)
+    count, room = len(head.prompt_token_ids) + steps, llm.model.context
     if count > room:
         raise InputError(
-            f"the trace has {count} tokens with its prompt, and the context has room for {room}: "
-            "give the model more context"
+            f"the {record} has {count} tokens with its prompt, and the context has room for {room}:"
+            " give the model more context"
         )
 
 

@@ -28,7 +28,7 @@ from cutaway.features.evidence.receipt import (
 from cutaway.features.inside.steps import Redraw
 from cutaway.requests.prepared import Prepared, prepare
 from cutaway.requests.recording import head_of
-from cutaway.rerun.request import Disagreement, bound, refuse_others, settings_of
+from cutaway.rerun.request import Disagreement, bound, check_room, refuse_others, settings_of
 from cutaway.sampling import Sampled
 from cutaway.sampling.luck import derive_seed
 from cutaway.sampling.observe import row_hash
@@ -278,12 +278,7 @@ def _derive_here(llm: LLM, receipt: Receipt) -> Derived:
     now = (identity.weights, identity.tokenizer, bits_of(llm.backend.name))
     pairs = zip(_OPENED, (head.weights, head.tokenizer, bits_of(head.backend)), now, strict=True)
     refuse_others((Disagreement(*field) for field in pairs if field[1] != field[2]), head.model)
-    count, room = len(head.prompt_token_ids) + len(receipt.steps), llm.model.context
-    if count > room:
-        raise InputError(
-            f"the receipt has {count} tokens with its prompt, and the context has room for {room}: "
-            "give the model more context"
-        )
+    check_room(llm, head, len(receipt.steps), "receipt")
     return derive(llm, receipt)
 
 

@@ -67,29 +67,24 @@ class BlockDrafterFolder(DraftFolder):
         return f"{new if match[1] is None else f'blk.{match[1]}.{new}'}.{match[3]}"
 
     def _read_config(self, config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
-        return _metadata(config)
-
-
-def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metadata, without the prefix dflash, and the tensors of the rope."""
-    for part in ("dflash_config", "transformer_layer_config"):
-        config = config.with_fallback(config.part(part))
-    config.must_be("markov_head_type", "vanilla")
-    config.must_be("proposal_hidden_offset", 0)
-    metadata = llama_sizes(config) | {
-        "block_count": config.size("num_hidden_layers", MOST_LAYERS),
-        "mask_token_id": config.id("mask_token_id"), "target_layers": _target_layers(config),
-        "sample_from_anchor": config.flag("sample_from_anchor", _is_dspark(config)),
-        "block_size": config.with_defaults({}, {"block_size": 16}).size("block_size"),
-    }  # fmt: skip
-    for key, new in (
-        ("input_embedding_scale", "embedding_scale"), ("output_multiplier", "logit_scale"),
-        ("final_logit_softcapping", "final_logit_softcapping"),
-    ):  # fmt: skip
-        if config.get(key):
-            metadata[new] = config.positive(key)
-    rope, tensors = rope_metadata(config, metadata["attention.key_length"], Ropes())
-    return metadata | _windows(config, metadata["block_count"]) | rope, tensors
+        for part in ("dflash_config", "transformer_layer_config"):
+            config = config.with_fallback(config.part(part))
+        config.must_be("markov_head_type", "vanilla")
+        config.must_be("proposal_hidden_offset", 0)
+        metadata = llama_sizes(config) | {
+            "block_count": config.size("num_hidden_layers", MOST_LAYERS),
+            "mask_token_id": config.id("mask_token_id"), "target_layers": _target_layers(config),
+            "sample_from_anchor": config.flag("sample_from_anchor", _is_dspark(config)),
+            "block_size": config.with_defaults({}, {"block_size": 16}).size("block_size"),
+        }  # fmt: skip
+        for key, new in (
+            ("input_embedding_scale", "embedding_scale"), ("output_multiplier", "logit_scale"),
+            ("final_logit_softcapping", "final_logit_softcapping"),
+        ):  # fmt: skip
+            if config.get(key):
+                metadata[new] = config.positive(key)
+        rope, tensors = rope_metadata(config, metadata["attention.key_length"], Ropes())
+        return metadata | _windows(config, metadata["block_count"]) | rope, tensors
 
 
 def _is_dspark(config: JsonObject) -> bool:

@@ -59,18 +59,13 @@ class EagleFolder(DraftFolder):
         return f"{new}.{match[3]}"
 
     def _read_config(self, config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
-        return _metadata(config)
-
-
-def _metadata(config: JsonObject) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the metadata, without the prefix eagle3, and the tensors of the rope."""
-    config.must_be("num_hidden_layers", 1)
-    metadata = llama_sizes(config)
-    metadata["norm_before_residual"] = config.flag("norm_before_residual")
-    rope, tensors = rope_metadata(config, metadata["attention.key_length"], Ropes())
-    if (layers := _layers(config)) is not None:
-        metadata["target_layers"] = layers
-    return metadata | rope, tensors
+        config.must_be("num_hidden_layers", 1)
+        metadata = llama_sizes(config)
+        metadata["norm_before_residual"] = config.flag("norm_before_residual")
+        rope, tensors = rope_metadata(config, metadata["attention.key_length"], Ropes())
+        if (layers := _layers(config)) is not None:
+            metadata["target_layers"] = layers
+        return metadata | rope, tensors
 
 
 def _layers(config: JsonObject) -> list[int] | None:
