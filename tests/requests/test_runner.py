@@ -2,16 +2,13 @@
 
 import gc
 import os
-from _thread import RLock
-from collections.abc import Callable
 from functools import partial
 from threading import Event, Thread
-from typing import Any
 from weakref import ref
 
 import pytest
 
-from cutaway.requests.owner import Turns, pass_through
+from cutaway.requests.owner import Turns
 from support.waiting import wait_until
 
 pytest.importorskip("cutaway.base._native", reason="the native backend was not built")
@@ -19,9 +16,7 @@ pytest.importorskip("cutaway.base._native", reason="the native backend was not b
 from cutaway import LLM, InputError
 from cutaway.errors import CutawayError
 from cutaway.requests.owner import Runner
-from support.interrupted import bits, check_nothing_is_left, interrupt_at, lines_of
-from support.random_granite_hybrid import write_tiny_granite_hybrid
-from support.random_llama import write_tiny_llama
+from support.interrupted import bits, check_nothing_is_left
 
 OPTIONS = {"max_tokens": 12, "temperature": 1.0, "ignore_eos": True}
 
@@ -260,186 +255,3 @@ def test_an_interrupted_stream_ends_though_its_traceback_is_kept(tiny_path, monk
 
 def _interrupted(_):
     raise KeyboardInterrupt
-
-
-# -- turns -----------------------------------------------------------------------------------------
-
-# Threads have their turns in the order in which they came, whatever is thrown into them.
-
-
-class Line:
-    """Threads that take turns at writing down their names; ``open`` lets the first one go on."""
-
-    def __init__(self):
-        self.turns, self.order, self.open, self.threads = Turns(), [], Event(), []
-
-    def join(self, name, function=lambda: None):
-        """A new thread joins the line; it is there when this returns."""
-
-        def turn():
-            self.order.append(name)
-            function()
-
-        ready, ticket = Event(), RLock()
-
-        def run():
-            with ticket:
-                ready.set()
-                self.turns.take(turn, ticket)
-
-        self.threads.append(Thread(target=run))
-        self.threads[-1].start()
-        assert ready.wait(300)
-        wait_until(lambda: name in self.order or ticket in self.turns._line)
-
-    def finish(self):
-        self.open.set()
-        for thread in self.threads:
-            thread.join(300)
-            assert not thread.is_alive()
-
-
-def test_the_order_is_that_of_arrival():
-    line = Line()
-    line.join("first", line.open.wait)
-    for name in range(12):
-        line.join(name)
-    line.finish()
-    assert line.order == ["first", *range(12)]
-    assert not line.turns._line
-
-
-def test_an_exception_ends_a_turn():
-    turns, ticket = Turns(), RLock()
-    with pytest.raises(ZeroDivisionError), ticket:
-        turns.take(lambda: 1 // 0, ticket)
-    assert not turns.is_mine
-    line = Line()
-    line.turns = turns
-    line.join("next", line.open.wait)
-    line.finish()
-    assert line.order == ["next"]
-
-
-def test_a_ticket_that_was_left_in_the_line_holds_nobody_up():
-    """As by an exception between joining the line and waiting in it."""
-    line = Line()
-    line.join("first", line.open.wait)
-    line.turns._line.append(RLock())  # of a thread that was thrown out
-    line.join("second")
-    line.finish()
-    assert line.order == ["first", "second"]
-    assert not line.turns._line
-
-
-def test_a_turn_is_known_to_its_thread_alone():
-    turns, ticket, seen = Turns(), RLock(), []
-    with ticket:
-        turns.take(lambda: seen.append(turns.is_mine), ticket)
-    line = Line()
-    line.join("first", line.open.wait)
-    seen.append(line.turns.is_mine)
-    line.finish()
-    assert seen == [True, False]
-
-
-def test_who_passes_through_waits_until_the_thread_has_left():
-    line, passed = Line(), []
-    line.join("first", line.open.wait)
-    [ticket] = line.turns._line
-    waiting = Thread(target=lambda: passed.append(pass_through(ticket)))
-    waiting.start()
-    assert not passed
-    line.finish()
-    waiting.join(300)
-    assert passed == [None]
-
-
-# -- interrupts ------------------------------------------------------------------------------------
-
-# An exception at any line of the engine ends one text: others have their bits, nothing is left.
-
-
-INTERRUPTED: Any = {"max_tokens": 6, "temperature": 1.0, "ignore_eos": True, "seed": 5}
-OTHER: Any = {"max_tokens": 12, "temperature": 1.0, "ignore_eos": True, "seed": 9}
-PROMPT = "ab" * 20
-
-
-def stream_and_close(llm: LLM) -> None:
-    with llm.stream(PROMPT, **INTERRUPTED) as stream:
-        next(stream)
-
-
-WORK: dict[str, Callable[[LLM], object]] = {
-    "generate": lambda llm: llm.generate([PROMPT, "b"], n=2, **INTERRUPTED),
-    "stream": stream_and_close,
-    "drafts": lambda llm: llm.generate("ab" * 8, speculate="ngram", **INTERRUPTED),
-    "regex": lambda llm: llm.generate("a", regex="[ab]{3,9}", max_tokens=6, seed=5),
-    "embed": lambda llm: llm.embed(["ab", "aab"]),
-    "logits": lambda llm: llm.logits([3, 4, 5] * 12),
-    "each": lambda llm: list(llm.generate_each(["ab", "b"], **INTERRUPTED)),
-}
-"""By name: what is interrupted."""
-
-
-WINDOW = {"llama.attention.sliding_window": 24, "llama.attention.sliding_window_pattern": 2}
-MODELS: dict[str, Any] = {
-    "attention": lambda path: write_tiny_llama(path, context=512),
-    "window": lambda path: write_tiny_llama(path, context=512, metadata=WINDOW),
-    "state": write_tiny_granite_hybrid,
-}
-"""By name: what writes it, by what its layers keep of a text."""
-
-
-@pytest.fixture(scope="module", params=MODELS)
-def llm(request, tmp_path_factory):
-    path = MODELS[request.param](tmp_path_factory.mktemp("interrupted") / "tiny.gguf")
-    with LLM(path, threads=1, progress=False) as llm:
-        yield llm
-
-
-def interrupt_lines(llm, work, every, write=LLM.generate):
-    """Interrupt each n-th line that some work runs, its first time and in the middle.
-
-    Each time, another text goes on meanwhile, the model works, and nothing stays behind.
-    """
-    expected, right = bits(write(llm, "aab", **OTHER)), bits(write(llm, PROMPT, **INTERRUPTED))
-    denoise = {} if write is LLM.generate else {"denoise": True}
-    lines = lines_of(lambda: work(llm))
-    interrupted = 0
-    for line, times in sorted(lines.items())[::every]:
-        for time in {1, (times + 1) // 2}:
-            other = llm.stream("aab", **OTHER, **denoise)
-            next(other)
-            interrupted += interrupt_at(line, time, lambda: work(llm))
-            assert bits(write(llm, PROMPT, **INTERRUPTED)) == right
-            assert bits(other.finish()) == expected
-            check_nothing_is_left(llm)
-    print(f"{len(lines)} lines, interrupted {interrupted} times")
-    assert interrupted > len(lines) // every // 2
-
-
-@pytest.mark.parametrize("name", WORK)
-def test_at_some_lines(llm, name):
-    interrupt_lines(llm, WORK[name], every=83)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WORK)
-def test_at_every_line(llm, name):
-    interrupt_lines(llm, WORK[name], every=1)
-
-
-def interrupt_canvas(path, every):
-    with LLM(path, threads=1, progress=False) as llm:
-        work = partial(LLM.denoise, llm, PROMPT, block=3, **INTERRUPTED)
-        interrupt_lines(llm, lambda _: work(), every, LLM.denoise)
-
-
-def test_a_canvas_at_some_lines(tiny_diffusion_path):
-    interrupt_canvas(tiny_diffusion_path, every=41)
-
-
-@pytest.mark.slow
-def test_a_canvas_at_every_line(tiny_diffusion_path):
-    interrupt_canvas(tiny_diffusion_path, every=1)
