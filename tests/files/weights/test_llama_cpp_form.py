@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cutaway.errors import FormatError
-from cutaway.files.weights import GGUFFile, TensorInfo
+from cutaway.files.weights import GGUFFile, TensorInfo, open_gguf
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.llama_cpp import convert_for_llama_cpp
 
@@ -69,6 +69,54 @@ def test_factors_are_in_the_matrices_and_norms_have_no_ending(tmp_path):
 def test_a_matrix_of_two_factors_becomes_two(tmp_path, scales, expected):
     with opened(tmp_path / "a.gguf", (EMBEDDING,), **scales) as file:
         check(convert_for_llama_cpp(file), expected)
+
+
+def test_keys_and_values_of_heads_are_one_matrix(tmp_path):
+    """The reader takes them apart again, also if the file does not say how wide values are."""
+    rng = np.random.default_rng(1)
+    parts = {
+        f"blk.0.attn_{name}.weight": rng.standard_normal((2, *shape)).astype(np.float32)
+        for name, shape in (("k_b", (32, 48)), ("v_b", (16, 32)))
+    }
+    prefix = "minicpm3."
+    write_gguf(tmp_path / "a.gguf", SimpleNamespace(
+        metadata={
+            "general.architecture": "minicpm3", f"{prefix}embedding_length": 32,
+            f"{prefix}attention.head_count": 2, f"{prefix}attention.head_count_kv": 1,
+            f"{prefix}attention.key_length_mla": 64, f"{prefix}attention.value_length_mla": 16,
+        },
+        value_types={},
+        tensors={name: TensorInfo(name, "F32", x.shape) for name, x in parts.items()},
+        raw=lambda name: parts[name].reshape(-1).view(np.uint8),
+    ))  # fmt: skip
+    with GGUFFile(tmp_path / "a.gguf") as file:
+        form = convert_for_llama_cpp(file)
+        assert [*form.tensors.values()] == [TensorInfo("blk.0.attn_kv_b.weight", "F32", (128, 32))]
+        sizes = {key: form.metadata[f"{prefix}attention.{key}"] for key in (
+            "head_count_kv", "key_length", "value_length"
+        )}  # fmt: skip
+        assert sizes == {"head_count_kv": 2, "key_length": 64, "value_length": 16}
+        absent = f"{prefix}attention.value_length"
+        form.metadata = {key: form.metadata[key] for key in form.metadata if key != absent}
+        write_gguf(tmp_path / "b.gguf", form)
+    with open_gguf([tmp_path / "b.gguf"]) as again:
+        for name, matrix in parts.items():
+            assert np.array_equal(again.dequantize(name), matrix)
+
+
+def test_a_dense_model_of_deepseek2_has_the_keys_of_experts(tmp_path):
+    sizes = {"block_count": 3, "feed_forward_length": 96}
+    keys = {"leading_dense_block_count": 3, "expert_feed_forward_length": 96}
+    keys |= {"expert_shared_count": 0}
+    for experts, added in ((0, keys), (8, {})):
+        metadata = {"general.architecture": "deepseek2", "deepseek2.expert_count": experts}
+        metadata |= {f"deepseek2.{key}": value for key, value in sizes.items()}
+        write_gguf(tmp_path / f"{experts}.gguf", SimpleNamespace(
+            metadata=metadata, value_types={}, tensors={}, raw=None
+        ))  # fmt: skip
+        with GGUFFile(tmp_path / f"{experts}.gguf") as file:
+            form = convert_for_llama_cpp(file)
+        assert form.metadata == metadata | {f"deepseek2.{k}": v for k, v in added.items()}
 
 
 @pytest.mark.parametrize("value", [-1.0, "two", True, float("nan")])

@@ -304,8 +304,10 @@ def _keys_and_values(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
     if keys_name in file.tensors and values_name in file.tensors:
         return
     prefix = file.metadata.get("general.architecture")
-    names = ("attention.head_count", "attention.value_length")
-    heads, values = (file.metadata.get(f"{prefix}.{name}") for name in names)
+    names = ("attention.head_count", "attention.value_length", "embedding_length")
+    heads, values, hidden = (file.metadata.get(f"{prefix}.{name}") for name in names)
+    if values is None and type(heads) is int and type(hidden) is int and heads > 0:
+        values = hidden // heads  # llama.cpp's converter writes no value_length for MiniCPM 3
     rows, rank = info.shape[-2:]
     if type(heads) is not int or type(values) is not int or not 0 < values * heads < rows or (
         rows % heads

@@ -50,7 +50,9 @@ def _latent(read: MetadataReader) -> Latent:
     rank, rotated = read.size("attention.kv_lora_rank"), read.size("rope.dimension_count")
     if rotated >= key:
         raise FormatError(f"{rotated} numbers of a key of {key} are rotated, which leaves none")
-    return Latent(rank, rotated, key - rotated, read.size(f"attention.value_length{of_heads}"))
+    usual = read.size("embedding_length") // read.size("attention.head_count")  # of MiniCPM 3
+    value = read.size(f"attention.value_length{of_heads}", None if of_heads else usual)
+    return Latent(rank, rotated, key - rotated, value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
