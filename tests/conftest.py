@@ -31,9 +31,10 @@ ssl.create_default_context = cache(ssl.create_default_context)
 for name in ("connect", "read", "write", "pool"):
     setattr(signature(httpx.get).parameters["timeout"].default, name, 300)
 
-settings.register_profile(  # a stall is not a failure
-    "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+# A stall is not a failure, and examples may share a function's fixtures. A test's own list would
+# take the place of this one.
+_UNMINDED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("whole", deadline=None, suppress_health_check=_UNMINDED)
 _EXAMPLES = 40
 settings.register_profile(  # a commit that has passed passes again; slow runs draw new examples
     "usual", settings.get_profile("whole"), max_examples=_EXAMPLES, derandomize=True

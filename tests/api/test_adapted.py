@@ -3,7 +3,7 @@
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
@@ -328,7 +328,7 @@ def test_it_may_end_anywhere(opened, tensors, tmp_path):
             opened(path)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150)
 @given(data=st.data())
 def test_damaged_it_opens_or_is_refused(opened, tensors, tmp_path, data):
     path = write_lora(tmp_path / "one.gguf", tensors)

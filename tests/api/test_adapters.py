@@ -3,7 +3,7 @@
 import pickle
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, AsyncLLM
@@ -65,7 +65,7 @@ def test_adapters_write_other_texts(alone):
     assert len({made[0].fingerprint for made in alone.values()}) == 3
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(data=st.data())
 def test_bits_are_those_of_an_adapter_for_all(files, alone, data):
     """Together in any batch, cached or not, speculated, queued."""

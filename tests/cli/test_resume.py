@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM
@@ -39,7 +39,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.sampled_from(KINDS), st.floats(0, 1))
 def test_a_trace_that_is_cut_anywhere_becomes_that_of_the_whole_run(llm, tmp_path, more, part):
     path = tmp_path / "run.jsonl"

@@ -5,7 +5,7 @@ import os
 import sys
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway.errors import CutawayError, InputError
@@ -14,7 +14,7 @@ from cutaway.trace.write import numbered_path, token_line
 from support.made_traces import HEADS, TEXTS, runs, tell, write
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(run=runs(), ending=st.sampled_from(["", ".gz"]))
 def test_the_file_can_be_read_after_every_step(run, ending, tmp_path):
     head, steps, _ = run

@@ -3,7 +3,7 @@
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutaway import LLM, CutawayError, InputError
@@ -162,7 +162,7 @@ SOME = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 @given(interventions=SOME, beside=SOME, length=st.integers(1, 40), cut=st.integers(1, 39))
 def test_any_changes_alone_and_beside(llm, interventions, beside, length, cut):
     """Computed again from its first token at every step; and beside others, on what they left."""
