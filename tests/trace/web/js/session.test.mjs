@@ -44,6 +44,15 @@ test("a run that is removed leaves nothing, and its number is no other run's", a
   assert.equal((await session.open(file("page/six.jsonl"))).parent, null); // its parent is not open any more
 });
 
+test("a recording that comes after the reader's own run leaves the step", async () => {
+  const store = new Store(), session = new Session(store);
+  await session.open(file("first.jsonl"));
+  store.goTo(3);
+  await session.openRecording(file("six.jsonl"), false);
+  store.arrive();
+  assert.deepEqual([store.state.step, store.state.arriving], [3, false]);
+});
+
 test("what continues a run has its form, and the KV cache", async () => {
   const store = new Store(), session = new Session(store);
   const run = await session.open(file("held.jsonl"));

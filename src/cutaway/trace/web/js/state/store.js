@@ -211,10 +211,11 @@ export class Store extends EventTarget {
     if (this.showsRecording) this.goTo(here ? this.state.step : mostUncertain(recording.trace));
   }
 
-  /** Begin the arrival: the recording writes itself, up to its most uncertain step. */
+  /** Begin the arrival: the recording writes itself, up to its most uncertain step, unless a run of the reader's own is shown. */
   arrive() {
+    if (!this.showsRecording) return;
     this.goTo(0);
-    this.set({ arriving: this.showsRecording });
+    this.set({ arriving: true });
   }
 
   /** End the arrival, at its end or before: the recording is whole. */
