@@ -25,6 +25,22 @@ GREEDY = {"temperature": 0, "max_tokens": 24}
 LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
 SEEN = "(element) => element.getBoundingClientRect().bottom <= innerHeight"
 """Whether an element is in the window without scrolling."""
+IS_DRAWN = """() => {
+  const strip = document.querySelector("token-strip:defined");
+  return !strip || strip.isAttached && !strip.store.state.loading && !strip.store.scheduled;
+}"""
+"""Whether the page knows its model, and its last change is drawn; or this is another document."""
+ARE_RUNS_WRITTEN = """(count) => {
+  const strip = document.querySelector("token-strip:defined");
+  if (!strip?.isAttached || !strip.querySelector(".chip")) return false;
+  const { runs, loading } = strip.store.state;
+  return !loading && runs.length >= count && !runs.some(({ live }) => live);
+}"""
+"""Whether there are so many runs of one's own, those of the address too, and all are written."""
+NEXT_FRAME = """() => new Promise((drawn) => {
+  new ResizeObserver(drawn).observe(document.documentElement);
+})"""
+"""Waits for the browser's own next frame, before which it tells the page of scrolling and sizes."""
 RUNS = """async (asked) => {
   const { $state_api: api } = await import(document.querySelector("script[src]").src);
   const said = [];
@@ -63,6 +79,24 @@ def expect(locator):
     return expect(locator)
 
 
+@contextmanager
+def hold(tab, pattern):
+    """Hold a tab's requests to addresses of a pattern; yield what lets the first of them go on."""
+    routes = []
+
+    def keep(route):
+        routes.append(route)
+
+    def let_go():
+        while not routes:
+            tab.wait_for_timeout(10)  # in which Playwright tells of requests
+        routes[0].continue_()
+
+    tab.route(pattern, keep)
+    yield let_go
+    tab.unroute(pattern)
+
+
 class Page:
     """One tab of a context, which opens its address at the first use of ``tab``."""
 
@@ -73,6 +107,7 @@ class Page:
         self._tab.clock.install()
         self.complaints: list[str] = []
         self.expected = "\0"  # complaints that contain this are allowed
+        self.stands_still = False  # then nothing is drawn
         self.requests: list[str] = []
         self._tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self._tab.on("console", self._note_complaint)
@@ -82,11 +117,20 @@ class Page:
     @cached_property
     def tab(self):
         """The browser's tab, at the address."""
-        self._tab.goto(self.url)
+        self._open(self.url)
         return self._tab
+
+    def _open(self, address):
+        self._tab.goto(address)
+        self._wait_until_open()
+
+    def _wait_until_open(self):
+        if not self.stands_still:
+            self._tab.wait_for_function(IS_DRAWN)
 
     def stop_clock(self):
         """Let the page's time stand still, in a minute: later than any pause of the test's."""
+        self.stands_still = True
         self._tab.clock.pause_at(self._tab.evaluate("() => Date.now() / 1000 + 60"))
 
     def slow_down(self):
@@ -128,7 +172,6 @@ class Page:
     def open_form(self):
         """Open the form, which a phone and large type hide."""
         more = self.tab.get_by_role("button", name="The whole form, and its settings")
-        self.tab.locator("write-more").wait_for(state="attached")
         if more.is_visible() and more.get_attribute("aria-expanded") == "false":
             more.click()
         form = self.tab.get_by_role("button", name="New text")
@@ -137,11 +180,11 @@ class Page:
 
     def fork(self, step):
         """Fork at a step, with the likeliest other token."""
+        self.wait_for_runs()
         self.press("Home", *["ArrowRight"] * step)
         self.settle()
         self.tab.locator("step-waterfall tbody tr:not(.chosen)").first.click()
         self.tab.locator("step-waterfall tbody").get_by_role("button", name="Branch").click()
-        self.settle()
         self.wait_for_runs()
 
     def download_run(self, path):
@@ -158,14 +201,32 @@ class Page:
             for name, value in state.items()
         )
         self._tab.goto("about:blank")
-        self._tab.goto(f"{self.origin}/#{fragment}")
+        self._open(f"{self.origin}/#{fragment}")
         self.tab = self._tab
 
-    def wait_for_runs(self):
-        """Wait until every run has ended."""
-        self.tab.evaluate("() => new Promise(requestAnimationFrame)")  # the click's effect is drawn
-        self.tab.wait_for_function("() => document.querySelector('token-strip .chip')")
-        self.tab.get_by_role("button", name="Stop").first.wait_for(state="hidden")
+    def reload(self):
+        """Load the page again, as far as it knows its model."""
+        self.tab.reload()
+        self._wait_until_open()
+
+    def wait_for_runs(self, count=0):
+        """Wait until there are so many runs of one's own, every run has ended, and all is drawn."""
+        self.tab.wait_for_function(ARE_RUNS_WRITTEN, arg=count)
+        self.settle()
+
+    def open_file(self, path):
+        """Open a trace on the page, and wait until it is a run."""
+        runs = "document.querySelector('token-strip').store.state.runs.length"
+        count = self.tab.evaluate(f"() => {runs}")
+        self.tab.locator("input[type=file]").set_input_files(path)
+        self.tab.wait_for_function(f"(count) => {runs} > count", arg=count)
+        self.settle()
+
+    def resize(self, width, height):
+        """Give the window another size."""
+        self.tab.set_viewport_size({"width": width, "height": height})
+        self.tab.evaluate(NEXT_FRAME)
+        self.settle()
 
     def press(self, *keys):
         """Press keys on the page."""
@@ -175,7 +236,7 @@ class Page:
     def settle(self):
         """Wait until changes are drawn, and the address is written."""
         self.tab.clock.run_for(350)  # the page's timers
-        self.tab.evaluate("() => new Promise(requestAnimationFrame)")
+        self.tab.wait_for_function(IS_DRAWN)
 
     def barriers(self, context=None):
         """Return (rule, elements) of each violation that axe calls serious or critical."""

@@ -99,6 +99,7 @@ def test_the_first_screen_leads_to_the_lessons_and_back(open_page, tiny_server):
     page.tab.get_by_role("link", name="All lessons").click()
     page.tab.wait_for_url("**/lessons")
     page.tab.get_by_role("link", name="The page").click()
+    page.tab.wait_for_url(lambda url: "/lessons" not in url)
     page.wait_for_runs()
 
 
@@ -106,7 +107,8 @@ def test_the_cost_of_no_cache_is_measured_on_the_readers_machine(open_page, tiny
     page = open_page(f"{tiny_server.url}/lessons/cache")
     page.settle()
     page.tab.get_by_role("link", name="Measure it on this machine").click()
-    page.wait_for_runs()
+    page.tab.wait_for_url(lambda url: "/lessons/" not in url)
+    page.wait_for_runs(2)
     ways = page.tab.get_by_role("tabpanel", name="Timelines").locator("text-ways")
     sentence = ways.locator("p").inner_text()
     assert sentence.startswith("Written without the KV cache")

@@ -4,6 +4,7 @@ import pytest
 
 from cutaway import LLM
 from cutaway.features.practice.lessons.ways import ways
+from support.browser import expect
 from support.served import serve
 
 CELLS = 12
@@ -65,7 +66,6 @@ def test_a_diffusion_models_page_opens_on_its_canvas(open_page, server):
     page.tab.get_by_role("tab", name="Completion").click()
     page.tab.get_by_role("button", name="Mr. Darcy").click()
     page.wait_for_runs()
-    page.settle()
     assert page.tab.locator("canvas-panel .cells .cell").count() == 48
 
 
@@ -119,9 +119,7 @@ def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
     page.press("P", "P", "P")
     page.settle()
     page.tab.get_by_label("The chosen cell").locator(".row button.token").last.click()
-    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(2)
     shown = page.tab.locator("run-picker select").locator("option").last.inner_text()
     assert "in cell 3, pass 1" in shown
     passes = alone.generate("ab", denoise={"steps": 4}, max_tokens=CELLS, seed=3).passes
@@ -132,7 +130,8 @@ def test_a_cell_is_given_another_token_in_a_pass(open_page, server, alone):
     page.press("End")
     page.settle()
     page.tab.get_by_role("button", name="Figures").click()
-    assert again.fingerprint in page.tab.locator("step-facts dl div").last.inner_text()
+    figures = page.tab.locator("step-facts dl div")
+    figures.last.get_by_text(again.fingerprint).wait_for()
 
 
 def test_the_panel_asks_for_a_canvas(open_page, server):
@@ -144,7 +143,6 @@ def test_the_panel_asks_for_a_canvas(open_page, server):
     page.tab.get_by_label("Text to continue").fill("ab")
     page.tab.get_by_role("button", name="Write", exact=True).click()
     page.wait_for_runs()
-    page.settle()
     said = page.tab.locator("canvas-panel dl").last.inner_text()
     assert "order left" in said and "steps 3" in said and "loss at most" in said
 
@@ -210,7 +208,7 @@ def test_three_ways_to_write_are_shown_by_the_model_that_is_served(open_page, se
     lesson.get_by_role("textbox").fill(answer)
     lesson.get_by_role("button", name="Check").click()
     lesson.get_by_text("Right.").wait_for()
-    assert "The order was" in lesson.inner_text()
+    expect(lesson).to_contain_text("The order was")
 
 
 @pytest.fixture(scope="module")
@@ -251,10 +249,10 @@ def test_a_model_of_noise_runs_with_what_its_fields_show(open_page, toy_noise):
     page.tab.get_by_role("button", name="Mr. Darcy").wait_for()
     page.tab.locator("details", has_text="Canvas").locator("summary").first.click()
     rule = page.tab.get_by_label("rule", exact=True)
-    assert rule.input_value() == "diffusion-gemma"
+    expect(rule).to_have_value("diffusion-gemma")
     possible = "(all) => all.filter((option) => !option.hidden).map((option) => option.value)"
     assert rule.locator("option").evaluate_all(possible) == ["diffusion-gemma"]
-    assert page.tab.get_by_role("button", name="pure", pressed=True).count() == 1
+    page.tab.get_by_role("button", name="pure", pressed=True).wait_for()
     page.tab.get_by_role("button", name="balanced").click()
     page.tab.get_by_label("noise", exact=True).select_option("reuse")
     page.tab.get_by_label("Text to continue").fill("Mr. Darcy ")

@@ -55,7 +55,7 @@ def test_an_encoder_offers_neither_chat_nor_typing(open_page, tiny_server):
         route.fulfill(json=about | encoder)
 
     page.tab.route("**/page/about*", as_encoder)
-    page.tab.reload()
+    page.reload()
     page.tab.get_by_text("writes no text").wait_for()
     ways = page.tab.get_by_role("tablist", name="How to write").get_by_role("tab")
     assert ways.all_inner_texts() == ["Completion"]
@@ -110,8 +110,7 @@ def test_by_keyboard_alone(open_page, tiny_server):
     page.press("Home", "ArrowRight")
     page.settle()
     page.press("ArrowDown", "Enter")  # a fork
-    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.wait_for_runs()
+    page.wait_for_runs(2)
     page.press("Home", "End", "e", "r", "x", "t")
     page.settle()
 
@@ -134,9 +133,8 @@ def test_the_most_uncertain_step_is_selected_at_the_end(open_page, tiny_server, 
     steps = page.download_run(tmp_path / "run.jsonl").steps
     assert page.step == min(steps, key=lambda step: step.logprob).index
     assert page.step != len(steps) - 1  # or this would prove nothing
-    page.tab.reload()
+    page.reload()
     page.wait_for_runs()
-    page.settle()
     assert page.step == min(steps, key=lambda step: step.logprob).index
 
 
@@ -243,7 +241,7 @@ def test_one_file_shows_a_run(open_page, tiny_path, tmp_path, capsys):
     page.settle()
     assert page.step == 2
     assert not page.tab.get_by_label("Another token").is_visible()
-    page.tab.reload()
+    page.reload()
     page.settle()
     assert page.step == 2
     assert page.tab.locator("img").count() == 0
@@ -279,5 +277,5 @@ def test_one_file_holds_the_inside_of_some_steps(open_page, tiny_path, tmp_path,
     assert total in panel.inner_text()
     assert page.requests == [page.requests[0]] * len(page.requests)
     assert main(["trace", "export", str(run), "--html", str(out)]) == 0
-    page.tab.reload()
+    page.reload()
     panel.get_by_text("The inside of a step needs the model").wait_for()

@@ -281,9 +281,7 @@ def test_a_trace_of_a_server_is_looked_into_asked_what_if_and_branched(
     """Whatever the page computes of a step must have the hash of the trace's row."""
     how = {**HOW, "max_tokens": 9}
     here = alone.generate("b ab", seed=8, trace=tmp_path / "server.jsonl", **how)
-    page.tab.locator("input[type=file]").set_input_files(tmp_path / "server.jsonl")
-    chips = "document.querySelectorAll('token-strip .chip')"
-    page.tab.wait_for_function(f"() => {chips}.length === 9")
+    page.open_file(tmp_path / "server.jsonl")
     assert page.download_run(tmp_path / "same.jsonl").end.fingerprint == here.fingerprint
     page.press("Home", *["ArrowRight"] * 4)
     page.tab.get_by_role("tab", name="What if").click()
@@ -307,9 +305,12 @@ def test_a_trace_of_a_server_is_looked_into_asked_what_if_and_branched(
 def test_practice_is_open_and_the_gpu_can_be_checked_again(page):
     page.tab.get_by_role("tab", name="Practice", exact=True).click()
     page.tab.locator("practice-lesson").get_by_role("button", name="Exercise 1,").wait_for()
+    before = page.tab.workers[0].evaluate("() => self.devices.length")
     page.tab.get_by_role("button", name="Check again").click()
-    wait_for_line(page, "checking the GPU")
-    wait_for_line(page, CHECKED)
+    wait_for_line(page, CHECKED)  # not of before the click, which changes the line at once
+    *stages, end = page.tab.workers[0].evaluate("(at) => self.devices.slice(at)", before)
+    assert stages and all("texts" in one["stage"] for one in stages)
+    assert end == {"gpu": GPU}
 
 
 def test_a_second_visit_fetches_no_weights_and_checks_one_text(page, gpu_context, watched):

@@ -10,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from support.browser import CHROMIUM, Page, wait_for_model
+from support.browser import CHROMIUM, Page, expect, hold, wait_for_model
 from support.wasm import NEEDS
 
 pytest.importorskip("ziglang", reason=NEEDS)
@@ -44,8 +44,7 @@ def test_over_http_from_another_machine_it_writes_the_same_text(
 def test_from_disk_it_says_how_it_is_opened(open_page, toy_folder):
     page = open_page(f"file://{toy_folder}/index.html")
     page.expected = ""  # the browser says why the script does not run
-    page.tab.get_by_text("python -m http.server 8000").wait_for()
-    assert page.tab.locator("#unopened").is_visible()
+    page.tab.locator("#unopened").get_by_text("python -m http.server 8000").wait_for()
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,7 @@ def slow(toy_folder):
             outputfile.write(data[:half])
             outputfile.flush()
             if half < len(data):
-                go_on.wait(60)
+                go_on.wait()
                 outputfile.write(data[half:])
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Slow, directory=toy_folder))
@@ -155,20 +154,14 @@ def test_on_a_slow_line_a_bar_says_how_much_has_come_and_a_text_waits(open_page,
 
 
 def test_before_the_page_knows_its_model_nothing_is_sent(open_page, tiny_server):
-    page = open_page(tiny_server.url)
-    held = []
-
-    def hold(route):
-        held.append(route)
-
-    page.context.route("**/page/about", hold)
-    try:
-        send = page.tab.get_by_role("button", name="Send", exact=True)
-        page.tab.get_by_label("Your message").fill("Hello")
-        page.tab.get_by_label("Your message").press("Enter")
-        assert send.is_disabled()
-        held[0].continue_()
-        page.tab.locator("chat-box button:not([disabled])", has_text="Send").wait_for()
-        assert page.tab.get_by_label("Your message").input_value() == "Hello"
-    finally:
-        page.context.unroute("**/page/about")
+    tab = open_page(tiny_server.url).tab
+    with hold(tab, "**/page/about") as let_go:
+        tab.reload()
+        field = tab.get_by_label("Your message")
+        field.fill("Hello")
+        field.press("Enter")
+        send = tab.get_by_role("button", name="Send", exact=True)
+        expect(send).to_be_disabled()
+        let_go()
+        expect(send).to_be_enabled()
+        expect(field).to_have_value("Hello")

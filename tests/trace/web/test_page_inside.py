@@ -49,8 +49,7 @@ def test_no_table_of_the_inside_is_cut(open_page, smollm2):
     panel.get_by_text("Figures", exact=True).click()
     wide = "(all) => all.map((one) => [one.textContent, one.scrollWidth - one.clientWidth])"
     for width, height in ((1400, 1000), (1200, 900), (1000, 800)):
-        page.tab.set_viewport_size({"width": width, "height": height})
-        page.settle()
+        page.resize(width, height)
         for boxes in (panel.get_by_role("region"), panel.locator("th")):
             assert [name for name, over in boxes.evaluate_all(wide) if over > 0] == []
 
@@ -74,7 +73,7 @@ def test_the_chosen_head_tints_the_text(page, smollm2_alone, tmp_path):
     assert [on for on, _ in tinted] == [level > 0 for level in levels] + [False] * 36
     marked = {mark: i for i, (_, mark) in enumerate(tinted) if mark}
     assert marked["1"] == row.argmax()
-    page.tab.reload()
+    page.reload()
     page.wait_for_runs()
     panel.locator(".proof .mono").wait_for()
     page.settle()
@@ -113,8 +112,7 @@ def test_arcs_over_the_text_lead_to_the_most_attended_tokens(page, smollm2_alone
     page.press("ArrowUp", "ArrowUp", "ArrowRight")
     page.settle()
     check_arcs(page, TOKENS, look.weights[4, 8], origin)
-    page.tab.set_viewport_size({"width": 1000, "height": 800})  # the text wraps otherwise
-    page.settle()
+    page.resize(1000, 800)  # the text wraps otherwise
     check_arcs(page, TOKENS, look.weights[4, 8], origin)
     page.tab.evaluate("() => { document.querySelector('token-strip .tokens').scrollTop = 60 }")
     page.settle()

@@ -10,7 +10,7 @@ from cutaway.features.page.folder import WEB
 from cutaway.server.http.settings import ServerSettings
 from cutaway.trace import Trace
 from cutaway.trace.check import VERSION
-from support.browser import LUCKY, PROMPT
+from support.browser import LUCKY, PROMPT, expect
 from support.served import serve
 
 RECORDED = WEB / "first-run.jsonl.gz"
@@ -40,7 +40,6 @@ def test_the_recording_is_small_and_of_the_current_format(recorded):
 def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
-    page.settle()
     assert len(page.tokens) == len(recorded.steps)
     assert page.step == uncertain(recorded)
     assert page.address == ""
@@ -50,24 +49,21 @@ def test_the_page_opens_with_a_recorded_run(open_page, tiny_server, recorded):
     page.press("Home", "ArrowRight", "ArrowRight")
     page.settle()
     assert page.address == "step=2"
-    page.tab.reload()
+    page.reload()
     page.wait_for_runs()
-    page.settle()
     assert page.step == 2
 
 
 def test_the_chosen_token_is_in_sight_among_the_candidates(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
-    page.settle()
     chosen = page.tab.locator("step-waterfall tr.chosen")
     rows = page.tab.locator("step-waterfall tbody tr")
     assert chosen.get_by_role("cell").nth(2).inner_text() == "104"  # its rank: it is the last row
     for width, height in ((1400, 1000), (1000, 800), (390, 844)):
         page.tab.set_viewport_size({"width": width, "height": height})
-        page.tab.reload()
+        page.reload()
         page.wait_for_runs()
-        page.settle()
         check_in_sight(page, chosen, rows)
 
 
@@ -118,7 +114,6 @@ def test_an_example_of_a_conversation_is_answered(open_page, tiny_server):
     page.go(settings={"max_tokens": 8, "ignore_eos": True})
     page.tab.get_by_role("button", name="Tell me a joke about a cat.").click()
     page.wait_for_runs()
-    page.settle()
     said = page.tab.get_by_role("log").inner_text()
     assert "Tell me a joke about a cat." in said
     assert len(page.tokens) == 8
@@ -160,10 +155,8 @@ def test_the_recording_is_the_models_and_may_be_branched(page, smollm2_alone, re
     page.settle()
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
     before = page.tokens
-    page.tab.reload()
-    page.wait_for_runs()
-    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.settle()
+    page.reload()
+    page.wait_for_runs(2)
     assert page.tokens == before
 
 
@@ -270,8 +263,7 @@ def test_a_tap_on_a_phone_brings_a_sheet_under_the_text(open_page, tiny_server):
         sheet.locator("li button").first.tap()
         page.settle()
     branch.tap()
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(2)
     assert sheet.locator("strong").inner_text() == token
     sheet.get_by_role("button", name="close").tap()
     page.settle()
@@ -281,8 +273,7 @@ def test_a_tap_on_a_phone_brings_a_sheet_under_the_text(open_page, tiny_server):
 def test_the_header_and_the_tabs_have_one_row(open_page, tiny_server):
     page = written(open_page(tiny_server.url))
     for width, height in ((1000, 800), (1400, 900)):
-        page.tab.set_viewport_size({"width": width, "height": height})
-        page.settle()
+        page.resize(width, height)
         assert page.tab.locator("header").bounding_box()["height"] < 60
         for name in ("How to write", "Panels"):
             tabs = page.tab.get_by_role("tablist", name=name).get_by_role("tab")
@@ -308,8 +299,8 @@ def test_large_type_is_a_key_and_kept(open_page, tiny_server, width, height):
     writing = page.tab.locator(".write")
     assert not writing.is_visible()  # the run has all of the width
     page.tab.get_by_role("button", name="New text").click()
-    assert page.tab.get_by_label("Text to continue").is_visible()
-    page.tab.reload()
+    page.tab.get_by_label("Text to continue").wait_for()
+    page.reload()
     page.wait_for_runs()
     assert strip.evaluate(size) == pytest.approx(1.5 * before)
 
@@ -324,9 +315,7 @@ def test_a_link_to_a_step_opens_it(open_page, tiny_server):
     page.tab.locator("copy-link").get_by_role("button", name="Copied").wait_for()
     link = page.tab.evaluate("() => navigator.clipboard.readText()")
     other = open_page(link)
-    other.tab.wait_for_function("() => document.querySelectorAll('.chip').length === 12")
-    other.wait_for_runs()
-    other.settle()
+    other.wait_for_runs(1)
     assert other.tokens == tokens
     assert other.step == 3
     saved = page.tab.evaluate("() => location.href")
@@ -336,8 +325,7 @@ def test_a_link_to_a_step_opens_it(open_page, tiny_server):
 def test_a_link_says_that_it_carries_no_file(open_page, tiny_server, tmp_path):
     page = written(open_page(tiny_server.url))
     page.download_run(tmp_path / "run.jsonl")
-    page.tab.locator("input[type=file]").set_input_files(tmp_path / "run.jsonl")
-    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
+    page.open_file(tmp_path / "run.jsonl")
     page.tab.get_by_role("button", name="Copy link").click()
     page.tab.get_by_text("A link cannot carry an opened file").wait_for()
 
@@ -356,7 +344,6 @@ def test_a_call_is_shown_and_its_result_answered(page):
     result.fill("rain, 12 degrees")
     page.tab.get_by_role("button", name="Send result").click()
     page.wait_for_runs()
-    page.settle()
     said = page.tab.get_by_role("log").inner_text()
     assert "Result of the call" in said
     assert "rain, 12 degrees" in said
@@ -365,18 +352,17 @@ def test_a_call_is_shown_and_its_result_answered(page):
 
 def test_tools_that_are_none_are_refused_in_a_sentence(open_page, tiny_server):
     page = open_page(tiny_server.url)
+    page.expected = "400 (Bad Request)"
     page.go(tools="[{", draft="Roll.")
     alert = page.tab.locator("tools-field").get_by_role("alert")
     alert.get_by_text("The tools are not JSON").wait_for()
     page.tab.get_by_role("button", name="Send", exact=True).click()
-    page.settle()
-    assert page.tab.get_by_label("Your message").input_value() == "Roll."
+    expect(page.tab.get_by_label("Your message")).to_have_value("Roll.")
     page.tab.get_by_label("Functions that the model can call").fill(
         '[{"type": "function", "function": {"nme": "roll"}}]'
     )
     page.tab.get_by_role("button", name="Send", exact=True).click()
     alert.get_by_text("tools[0].function.nme is not known").wait_for()
-    page.complaints.clear()  # the browser notes every 400
 
 
 @pytest.mark.model
@@ -385,7 +371,6 @@ def test_a_chat_opens_at_its_most_uncertain_step(page, tmp_path):
     page.tab.get_by_label("Your message").fill(PROMPT)
     page.tab.get_by_label("Your message").press("Enter")
     page.wait_for_runs()
-    page.settle()
     trace = page.download_run(tmp_path / "run.jsonl")
     ends = set(trace.head.end_ids)
     own = [step for step in trace.steps if step.token_id not in ends]

@@ -72,7 +72,6 @@ def shifts(page):
     """The sum of layout shifts until the run is shown."""
     page.context.add_init_script(SHIFTS)
     page.wait_for_runs()
-    page.settle()
     return sum(page.tab.evaluate("shifts"))
 
 

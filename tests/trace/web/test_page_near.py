@@ -1,5 +1,7 @@
 """The panel Compare texts: why an encoder finds two texts near, in the numbers of ``LLM.near``."""
 
+import re
+
 import httpx
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from cutaway import LLM
 from cutaway.features.inside.texts import text_attention
 from support.arcs import check_arcs
+from support.browser import expect
 from support.random_llama import write_tiny_late, write_tiny_ranker
 from support.served import serve
 
@@ -54,7 +57,7 @@ def test_an_encoders_page_opens_on_texts_to_compare(open_page, server):
     assert "SmolLM2" not in page.tab.locator("body").inner_text()
     panel.get_by_role("button", name="A man is playing the guitar.").click()
     panel.get_by_text("It is the sum of the shares").wait_for()
-    assert page.tab.get_by_label("The first text", exact=True).input_value()[:5] == "A man"
+    expect(page.tab.get_by_label("The first text", exact=True)).to_have_value(re.compile("^A man"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_chosen_token_shows_its_shares_with_the_other_text(open_page, server, 
     titles = [second.nth(i).get_attribute("title") for i in range(len(near.tokens[1]))]
     assert titles == [signed(share) for share in near.shares[1]]
     page.press("ArrowRight")
-    assert first.nth(2).get_attribute("aria-pressed") == "true"
+    expect(first.nth(2)).to_have_attribute("aria-pressed", "true")
     titles = [second.nth(i).get_attribute("title") for i in range(len(near.tokens[1]))]
     assert titles == [signed(share) for share in near.shares[2]]
     page.settle()

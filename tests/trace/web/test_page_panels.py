@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from support.browser import hold
+
 RUN = {"temperature": 0.8, "max_tokens": 24, "ignore_eos": True, "seed": 3}
 
 
@@ -45,8 +47,7 @@ def test_a_mistake_is_early_and_less_likely(page, tmp_path):
     assert offers.nth(1).inner_text().startswith("Make the ")
     assert "at the selected step\nStep 24:" in offers.nth(1).inner_text()
     offers.first.get_by_role("button").click()
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(3)
     heading = lesson.get_by_role("heading", name="The mistake at step")
     assert heading.inner_text() == f"The mistake at step {early.index + 1} of run 1"
     runs = json.loads(
@@ -64,8 +65,7 @@ def test_the_panel_branches_offers_the_first(page):
     tree = page.tab.locator("branch-tree")
     assert not tree.get_by_role("button", name="Go to the fork").is_visible()
     tree.get_by_role("button", name="Branch at step 1:").click()
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(2)
     assert page.tab.get_by_label("Run", exact=True).locator("option").count() == 2
     assert tree.get_by_role("button", name="Go to the fork").is_visible()
 
@@ -74,14 +74,9 @@ def test_old_exercises_are_gone_while_new_ones_are_made(page):
     page.tab.get_by_role("tab", name="Practice").click()
     lesson = page.tab.locator("practice-lesson")
     lesson.get_by_role("heading", name="1 of").wait_for()
-    held = []
-
-    def hold(route):
-        held.append(route)
-
-    page.tab.route("**/page/practice", hold)
-    lesson.get_by_role("button", name="Three ways to write").click()
-    lesson.get_by_text("The model generates in each of its ways").wait_for()
-    assert not lesson.get_by_role("heading", name="1 of").is_visible()
-    held[0].continue_()
-    lesson.get_by_role("heading", name="1 of").wait_for()
+    with hold(page.tab, "**/page/practice") as let_go:
+        lesson.get_by_role("button", name="Three ways to write").click()
+        lesson.get_by_text("The model generates in each of its ways").wait_for()
+        assert not lesson.get_by_role("heading", name="1 of").is_visible()
+        let_go()
+        lesson.get_by_role("heading", name="1 of").wait_for()

@@ -5,6 +5,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from support.browser import expect
+
 
 def chat(page, message, **settings):
     """Ask something, and wait for the answer."""
@@ -13,7 +15,6 @@ def chat(page, message, **settings):
     field.fill(message)
     field.press("Enter")
     page.wait_for_runs()
-    page.settle()
 
 
 def written_run(page, prompt="The old lighthouse keeper", **settings):
@@ -35,14 +36,14 @@ def test_a_chat_shows_the_answer_and_its_prompt_on_request(page):
     strip = page.tab.locator("token-strip .tokens")
     fold = strip.get_by_role("button", name="prompt · ")
     assert "im_start" not in strip.inner_text()
-    assert fold.get_attribute("aria-expanded") == "false"
+    expect(fold).to_have_attribute("aria-expanded", "false")
     fold.focus()
     page.press("Enter")
-    assert fold.get_attribute("aria-expanded") == "true"
-    assert "Name a colour." in strip.inner_text()
+    expect(fold).to_have_attribute("aria-expanded", "true")
+    expect(strip).to_contain_text("Name a colour.")
     assert page.tab.locator("run-picker option").count() == 1  # Enter branched nothing
     page.press("Enter")
-    assert "Name a colour." not in strip.inner_text()
+    expect(strip).not_to_contain_text("Name a colour.")
 
 
 def test_the_inside_of_a_step_unfolds_the_prompt(page):
@@ -100,10 +101,7 @@ def test_a_token_that_is_typed_is_marked_and_the_view_stays_there(page):
     page.settle()
     page.tab.get_by_label("Another token").fill(" sailor")
     page.tab.get_by_label("Another token").press("Enter")
-    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.settle()
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(2)
     assert page.tokens[4] == " sailor"
     assert (page.step, marks(page)) == (4, {4: "→"})
 
@@ -127,7 +125,6 @@ def test_opening_a_panel_leaves_the_tabs_under_the_pointer(open_page, tiny_serve
     page.tab.get_by_label("Your message").fill("a\n" * 12)
     page.tab.get_by_role("button", name="Send", exact=True).click()
     page.wait_for_runs()
-    page.settle()
     inside = page.tab.get_by_role("tab", name="Inside")
     height = page.tab.locator("token-strip").bounding_box()["height"]
     before = inside.bounding_box()["y"]
@@ -142,10 +139,10 @@ def test_a_run_that_fails_says_so_in_the_place_of_its_text(open_page, tiny_serve
     page.settle()
     runs = json.loads(parse_qs(page.address)["runs"][0])
     runs[0]["request"]["settings"]["stop_token_ids"] = [10**9]
+    page.expected = "400 (Bad Request)"
     page.go(run=1, runs=runs)
     page.tab.locator("token-strip").get_by_text("This run wrote no token: ").wait_for()
     page.tab.locator("panel-tabs").get_by_text("This run has no token to look at").wait_for()
-    page.complaints.clear()  # the browser notes every 400
 
 
 def test_a_keyboard_skips_to_the_text(open_page, tiny_server):

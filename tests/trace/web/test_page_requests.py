@@ -118,7 +118,6 @@ def test_a_fork_is_forked_with_keys(open_page, site):
     page.write("Mr. Darcy", seed=5, max_tokens=30)
     for step in 3, 6:
         page.press("Home", *["ArrowRight"] * step, "ArrowDown", "ArrowDown", "Enter")
-        page.settle()
         page.wait_for_runs()
     assert len(page.tokens) > 30
     page.tab.get_by_role("tab", name="What if").click()

@@ -93,8 +93,9 @@ def test_every_figure_of_the_step_is_explained(open_page, tiny_server):
     fold = page.tab.get_by_role("button", name="Figures")
     fold.focus()
     assert not page.tab.locator("step-facts dl").is_visible()
-    page.tab.keyboard.press("Enter")
+    page.press("Enter")
     rows = page.tab.locator("step-facts dl div")
+    rows.first.wait_for()
     texts = [(row.locator("dt").inner_text(), row.locator("dd").last.inner_text())
              for row in rows.all()]  # fmt: skip
     assert {"surprise", "entropy", "rank", "KV cache", "row hash", "fingerprint"} <= {*dict(texts)}
@@ -157,8 +158,7 @@ def test_branch_covers_no_figure(open_page, tiny_server):
     }"""
     button = page.tab.locator("step-waterfall .branch")
     for width in (1000, 390):
-        page.tab.set_viewport_size({"width": width, "height": 800})
-        page.settle()
+        page.resize(width, 800)
         assert not button.evaluate(covered), width
         button.click(trial=True)  # nothing lies over it
 
@@ -227,7 +227,6 @@ def test_a_handle_draws_what_the_model_then_computes(open_page, tiny_server, tin
     faded = "(chips) => chips.map((chip) => getComputedStyle(chip).opacity)"
     assert set(page.tab.locator(".chip[data-flip] ~ .chip").evaluate_all(faded)) == {"0.35"}
     page.tab.locator("river-view").get_by_role("button", name="Run it").click()
-    page.settle()
     page.wait_for_runs()
     fork = page.download_run(tmp_path / "fork.jsonl")
     assert fork.output_token_ids[:5] == (*trace.output_token_ids[:4], drawn)
@@ -281,7 +280,7 @@ def test_a_river_that_was_dragged_is_the_one_of_its_address(open_page, tiny_serv
     handle(page, "top-p").fill("0.6")
     exact(page)
     dragged = page.tab.evaluate(PICTURE)
-    page.tab.reload()
+    page.reload()
     page.wait_for_runs()
     exact(page)
     assert page.tab.evaluate(PICTURE) == dragged

@@ -18,6 +18,7 @@ from cutaway.server.on_demand import OnDemandLLM
 from cutaway.trace import Parent, Trace, diff_texts
 from cutaway.trace.check import VERSION, to_current
 from support.adapters import adapter_of
+from support.browser import expect
 from support.page_modules import run_node
 from support.proxied import ROOT, proxy
 from support.random_llama import write_tiny_llama
@@ -68,7 +69,7 @@ def test_the_menu_says_who_writes(open_page, server):
     page = open_page(server.url)
     menu = page.tab.get_by_label("Model", exact=True)
     menu.locator("option").nth(1).wait_for(state="attached")
-    assert menu.locator("option").all_inner_texts() == ["a", "poet", "b"]
+    expect(menu.locator("option")).to_have_text(["a", "poet", "b"])
     for name, tokens in (("b", 12), ("a", 12), ("poet", 24)):  # which are counted with the model's
         menu.select_option(name)
         page.tab.wait_for_url(f"**/?model={name}**")
@@ -80,7 +81,7 @@ def test_the_menu_says_who_writes(open_page, server):
         page.tab.goto(address + json.dumps(SETTINGS))
         page.tab.get_by_label("Text to continue").fill("ab")
         page.tab.get_by_role("button", name="Write", exact=True).click()
-        page.wait_for_runs()
+        page.wait_for_runs(1)
         assert f"model={name}" in page.tab.url
         wait_until(partial(has_counted, server, name, tokens))
 
@@ -88,7 +89,7 @@ def test_the_menu_says_who_writes(open_page, server):
 def test_one_model_has_no_menu(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.tab.get_by_text("tiny · cutaway").wait_for()
-    assert page.tab.get_by_label("Model", exact=True).is_hidden()
+    expect(page.tab.get_by_label("Model", exact=True)).to_be_hidden()
 
 
 # -- a sub-path, which a proxy takes off or leaves ---------------------------------------------

@@ -6,7 +6,6 @@ import struct
 def shown(open_page, server):
     page = open_page(server.url, reduced_motion="reduce")
     page.wait_for_runs()
-    page.settle()
     return page
 
 
@@ -24,7 +23,7 @@ def test_a_step_is_saved_as_a_picture(open_page, tiny_server, tmp_path):
 
 def test_paper_has_the_text_its_river_and_the_table_and_no_button(open_page, tiny_server):
     page = shown(open_page, tiny_server)
-    page.tab.set_viewport_size({"width": 690, "height": 1000})  # of A4
+    page.resize(690, 1000)  # of A4
     page.tab.emulate_media(media="print")
     page.tab.evaluate("() => dispatchEvent(new Event('beforeprint'))")
     page.settle()

@@ -6,6 +6,8 @@ from importlib.resources import files
 
 import pytest
 
+from support.browser import expect
+
 _WEB = files("cutaway.trace.web")
 
 ARRIVING = "token-strip.arriving"
@@ -79,7 +81,6 @@ def test_it_ends_when_somebody_does_something(arriving, way):
 def test_it_is_written_again_on_request(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
-    page.settle()
     assert page.tab.locator(ARRIVING).count() == 0  # a test, and nobody asked
     page.stop_clock()
     page.tab.get_by_role("button", name="Write it again").click()
@@ -92,9 +93,8 @@ def test_it_is_written_again_on_request(open_page, tiny_server):
 def test_no_motion_where_it_is_not_wanted(open_page, tiny_server):
     page = open_page(f"{tiny_server.url}", reduced_motion="reduce")
     page.tab.add_init_script("Object.defineProperty(navigator, 'webdriver', { get: () => false })")
-    page.tab.reload()
+    page.reload()
     page.wait_for_runs()
-    page.settle()
     assert page.step == UNCERTAIN
     assert page.tab.locator(ARRIVING).count() == 0
     assert page.tab.get_by_role("button", name="Why did it win?").is_visible()
@@ -103,7 +103,6 @@ def test_no_motion_where_it_is_not_wanted(open_page, tiny_server):
 def test_a_link_to_a_step_does_not_wait(open_page, tiny_server):
     page = open_page(f"{tiny_server.url}/?arrival#step=2")
     page.wait_for_runs()
-    page.settle()
     assert page.step == 2
     assert page.tab.locator(ARRIVING).count() == 0
 
@@ -114,7 +113,6 @@ def test_a_link_to_a_step_does_not_wait(open_page, tiny_server):
 def test_ghosts_take_no_room(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
-    page.settle()
     ghosts = page.tab.locator("token-strip .ghost")
     assert ghosts.count() > 10
     assert ghosts.nth(6).get_attribute("aria-label") == "the model wanted ␣make, 25.7%"
@@ -122,8 +120,7 @@ def test_ghosts_take_no_room(open_page, tiny_server):
     assert "make " not in box.inner_text()  # nor in what is copied
     sizes = "(box) => [box.scrollHeight, box.clientHeight, box.clientWidth]"
     for width in (1400, 390):
-        page.tab.set_viewport_size({"width": width, "height": 900})
-        page.settle()
+        page.resize(width, 900)
         before = box.evaluate(sizes)
         under = ghosts.evaluate_all(
             "(all) => all.map((one) => [one, one.parentNode].map((b) => b.getBoundingClientRect()))"
@@ -145,9 +142,7 @@ def test_a_click_on_a_ghost_branches_there(open_page, tiny_server):
         "(one) => [...document.querySelectorAll('.chip')].indexOf(one.closest('.chip'))"
     )
     ghost.click()
-    page.tab.wait_for_function("() => document.querySelectorAll('run-picker option').length === 2")
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(2)
     assert page.step == step
     facts = page.tab.locator("step-facts").inner_text()
     assert f"{word}" in facts and "forced" in facts
@@ -161,7 +156,6 @@ def test_a_click_on_a_ghost_branches_there(open_page, tiny_server):
 def test_the_line_under_the_text_leads_to_why_it_ended(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
-    page.settle()
     line = page.tab.get_by_role("button", name="The end by step: the end token came at step 49")
     assert line.locator("svg").bounding_box()["width"] == line.bounding_box()["width"]
     line.locator(".flag text").click()
@@ -229,7 +223,6 @@ def test_earlier_addresses_of_two_runs_open_branches(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.go(panel="compare")
     page.wait_for_runs()
-    page.settle()
     opened = page.tab.get_by_role("tab", name="Branches")
     assert opened.get_attribute("aria-selected") == "true"
     assert page.address == "panel=tree"
@@ -255,29 +248,25 @@ def test_any_other_run_is_compared(open_page, tiny_server):
 def test_arrow_keys_are_heard_in_one_sentence(open_page, tiny_server):
     page = open_page(tiny_server.url)
     page.wait_for_runs()
-    page.settle()
     heard = page.tab.locator("key-help [role=status]")
-    assert heard.inner_text() == ""
+    expect(heard).to_have_text("")
     page.press("ArrowLeft", "ArrowRight")
-    assert heard.inner_text() == "Step 24 of 49: choose, 0.1%, rank 104; make was likelier"
+    expect(heard).to_have_text("Step 24 of 49: choose, 0.1%, rank 104; make was likelier")
     page.press("ArrowDown")
-    assert heard.inner_text() == "see, 5.8%, rank 2, 7.5% after the chain"
+    expect(heard).to_have_text("see, 5.8%, rank 2, 7.5% after the chain")
     page.press("ArrowUp")
-    assert heard.inner_text().startswith("make, 25.7%, rank 1")
+    expect(heard).to_contain_text("make, 25.7%, rank 1")
 
 
 @pytest.fixture
 def open_long(open_page, tiny_server, recorded_text, tmp_path):
-    """Open a recorded text of so many tokens, and wait until all are on the page."""
+    """Open a recorded text of so many tokens."""
 
     def open_text(tokens):
         path = tmp_path / "long.jsonl"
         path.write_text(recorded_text(tokens))
         page = open_page(tiny_server.url)
-        page.tab.locator("input[type=file]").set_input_files(path)
-        page.tab.wait_for_function(
-            "tokens => document.querySelectorAll('token-strip .chip').length === tokens", arg=tokens
-        )
+        page.open_file(path)
         return page
 
     return open_text
@@ -309,7 +298,6 @@ def recorded_text():
 
 def test_a_jump_lays_out_what_is_around_it_and_more_at_rest(open_long):
     page = open_long(4400)
-    page.settle()
     laid_out = """() => [...document.querySelectorAll("token-strip .chunk")].flatMap((chunk, i) =>
       (chunk.querySelector(".chip").checkVisibility({ contentVisibilityAuto: true }) ? i : []))"""
     before_the_rest = f"""async () => {{

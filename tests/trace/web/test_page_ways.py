@@ -35,7 +35,6 @@ def write(page, prompt):
     page.tab.get_by_label("Text to continue").fill(prompt)
     page.tab.get_by_role("button", name="Write", exact=True).click()
     page.wait_for_runs()
-    page.settle()
 
 
 def test_a_text_is_written_again_without_the_kv_cache(open_page, site):
@@ -46,9 +45,7 @@ def test_a_text_is_written_again_without_the_kv_cache(open_page, site):
     ways = page.tab.locator("text-ways")
     ways.get_by_role("button", name="Write it again without the KV cache").focus()
     page.press("Enter")
-    page.settle()
-    page.wait_for_runs()
-    page.settle()
+    page.wait_for_runs(2)
     (text, fingerprint, *way), (again, same, *other) = runs_of(page)
     assert (text, fingerprint) == (again, same)
     assert (way, other) == ([True, "off"], [False, "off"])
@@ -101,7 +98,6 @@ def test_drafts_are_underlined_and_counted(open_page, toy_chat):
     assert f"wrote {tokens} tokens." in page.tab.locator("time-view").inner_text()
     page.tab.get_by_role("tab", name="Timelines").click()
     page.tab.get_by_role("button", name="Write it again with the KV cache").click()
-    page.settle()
     page.wait_for_runs()
     (*one, _, ngram), (*other, _, off) = runs_of(page)
     assert one == other and (ngram, off) == ("ngram", "off")
@@ -159,7 +155,7 @@ def test_a_form_is_kept(open_page, toy_chat, name, text):
     [(written, *_)] = runs_of(page)
     assert len(written) == 3 if name == "regex" else written in ("yes", "no")
     assert page.tab.locator("in-force").get_by_text(name).count() == 1
-    page.tab.reload()
+    page.reload()
     page.wait_for_runs()
     expect(field(page, name)).to_have_value(text)
     assert runs_of(page)[0][0] == written
@@ -192,7 +188,6 @@ def test_a_server_that_drafts_with_a_model_keeps_its_path(open_page, toy_chat_pa
         assert len(runs_of(page)) == 2 and page.tab.locator("#notice").inner_text() == ""
         page.tab.get_by_role("tab", name="Timelines").click()
         page.tab.get_by_role("button", name="Write it again with the KV cache").click()
-        page.settle()
         page.wait_for_runs()
         (_, (*fork, _, draft), (*again, _, off)) = runs_of(page)
         assert fork == again and (off, draft) == ("off", "draft")
