@@ -2,7 +2,6 @@
 
 import json
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 
 from cutaway.base.progress import megabytes
 from cutaway.errors import InputError
@@ -61,7 +60,7 @@ def run(args: Namespace) -> int:
             raise InputError(f"--{name} is for one model ({command}) or for --fit")
     models = hub.available()
     if args.json:
-        print(json.dumps([asdict(model) for model in models], indent=2, default=str))
+        print(json.dumps([model._asdict() for model in models], indent=2, default=str))
     else:
         print(_table(models))
     return 0

@@ -5,9 +5,9 @@ left at a step.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import exp, fsum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,7 @@ from cutaway.sampling import text_luck
 from cutaway.sampling.fixed_math import log_sum_exp
 
 
-@dataclass(frozen=True, slots=True)
-class ConstraintEstimate:
+class ConstraintEstimate(NamedTuple):
     """Estimates from n texts. Logarithms are natural.
 
     log_probability  ln P(grammar), where P is the probability that the model, drawing with the same
@@ -41,7 +40,7 @@ class ConstraintEstimate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a value for JSON."""
-        return asdict(self) | {"probability": self.probability}
+        return self._asdict() | {"probability": self.probability}
 
 
 @plainly

@@ -15,7 +15,6 @@ from cutaway.engine import (
     ConstraintParams,
     Request,
     RunParams,
-    Score,
     StopParams,
 )
 from cutaway.errors import InputError, Name
@@ -95,7 +94,10 @@ class Options:
             after_chain=self.logprobs > 0,
             prompt_top=self.prompt_logprobs,
         )
-        decoder = decoder or (Autoregressive() if self.stopping.max_tokens else Score())
+        if decoder is None and not self.stopping.max_tokens:
+            from cutaway.engine import Score  # most requests write a text
+
+            decoder = Score()
         return Request(
             prompt_token_ids=tuple(prompt_token_ids),
             sampling=self.sampling,
@@ -103,7 +105,7 @@ class Options:
             constraint=self.constraint,
             run=self.run,
             observe=observe,
-            decoder=decoder,
+            decoder=decoder or Autoregressive(),
         )
 
     @property

@@ -3,9 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from cutaway.base.arithmetic import plainly
 from cutaway.engine import Request
@@ -27,8 +26,7 @@ U = TypeVar("U")
 R = TypeVar("R", bound=EndListener)
 
 
-@dataclass(frozen=True)
-class PrefillTask(Generic[R, T]):
+class PrefillTask(NamedTuple, Generic[R, T]):
     """Prefill-only requests, and how to make an answer from their events.
 
     requests  for the engine

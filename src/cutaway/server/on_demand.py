@@ -4,7 +4,6 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from threading import Event as Flag
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -155,8 +154,8 @@ class OnDemandLLM(AsyncModel):
         """See ``AsyncModel``; without weights, the state has only the counts of earlier engines."""
         now = EngineState.read(self._running.engine.engine) if self._running else _NOTHING
         most_running = now.most_running or (self._policy or Policy()).max_num_seqs
-        return replace(
-            now, preemptions=now.preemptions + self._preemptions, most_running=most_running
+        return now._replace(
+            preemptions=now.preemptions + self._preemptions, most_running=most_running
         )
 
     @property

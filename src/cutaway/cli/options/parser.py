@@ -6,11 +6,18 @@ options or one group. The words are those of the options.
 
 import re
 import sys
-from argparse import SUPPRESS, Action, ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import (
+    SUPPRESS,
+    Action,
+    ArgumentParser,
+    HelpFormatter,
+    Namespace,
+    RawDescriptionHelpFormatter,
+)
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import partial
 from importlib import import_module
-from textwrap import fill, wrap
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -37,7 +44,12 @@ class Parser(ArgumentParser):
     """The flags that -h shows; if empty, -h shows -m and the command's own flags."""
 
     def __init__(self, prog: str, description: str) -> None:
-        super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
+        # argparse makes a formatter for each argument, and one that asks for the terminal's width
+        # imports shutil, with three libraries of compression. Help is printed by others.
+        super().__init__(
+            prog=prog, description=description, add_help=False, allow_abbrev=False,
+            formatter_class=partial(HelpFormatter, width=80),
+        )  # fmt: skip
         self._positionals.title = "arguments"
         short, whole = "the options that people use most", "all options, or one group"
         self.add_argument("-h", action=Help, default=SUPPRESS, dest="help", nargs=0, help=short)
@@ -209,6 +221,8 @@ def _listing(commands: Mapping[str, Command], *, whole: bool) -> str:
         else:
             lines.append(f"  {name:<10} {command.help}")
     if topics:
+        from textwrap import wrap  # only to list commands
+
         text = "; ".join(f"{topic} ({', '.join(names)})" for topic, names in topics.items())
         lines += wrap(f"see --help: {text}", 80, initial_indent="  ", subsequent_indent="  ")
     return "\n".join(lines)
@@ -278,6 +292,8 @@ def screen(parser: ArgumentParser, common: Sequence[str]) -> str:
     common_options = [
         a for a in options if {*a.option_strings} & {*(common or _own_options(parser))}
     ]
+    from textwrap import fill  # only to print help
+
     formatter = _formatter(parser)
     formatter.start_section("arguments")
     formatter.add_arguments([_brief(a) for a in (*_positionals(parser), *common_options)])

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from threading import Thread
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from cutaway.compute import model
 from cutaway.compute.loading.open import open_model
@@ -34,8 +33,7 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
     return QuantisedFile(file, quantize, threads=threads)
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """A model as its file describes it.
 
     nbytes      the bytes of all weights, as they are stored

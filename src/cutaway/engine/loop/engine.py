@@ -4,9 +4,8 @@ scheduler.py chooses the sequences of a step. decoders/ has the ways to write a 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -402,8 +401,7 @@ def lap(started: float) -> tuple[float, float]:
 # -- how busy an engine is -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineState:
+class EngineState(NamedTuple):
     """How busy an engine is at one moment; each of n samples counts as one sequence.
 
     running       sequences that hold KV blocks

@@ -5,9 +5,8 @@ are tried, and the state of each model on this machine. A model that is already 
 without the network and without pip. `fetch` and `huggingface` know how a file is fetched.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cutaway.errors import FormatError, InputError
 from cutaway.files.hub import catalog
@@ -103,8 +102,7 @@ def _short_repr(name: str) -> str:
 State = Literal["cached", "in package", "not fetched"]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
+class ModelStatus(NamedTuple):
     """A model and its state on this machine. size: bytes of its file; license: None if unknown."""
 
     name: str

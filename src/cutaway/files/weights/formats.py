@@ -6,14 +6,12 @@ group of weights that is stored together and shares its scales.
 Source: `ggml-common.h` and `enum ggml_type` in `ggml.h` of ggml.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True, slots=True)
-class QuantFormat:
+class QuantFormat(NamedTuple):
     """One storage format; `layout` is the C struct of a quant block, without padding."""
 
     name: str

@@ -9,8 +9,7 @@ Unicode normalizers (Qwen's NFC) are left out, as in llama.cpp, so that decoding
 the same bytes.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutaway.errors import FormatError
 
@@ -78,8 +77,7 @@ def _cased_words(digits: str, suffix: str = "", but: str = "", after: str = r"\r
     )
 
 
-@dataclass(frozen=True)
-class PreTokenizer:
+class PreTokenizer(NamedTuple):
     """A family's expressions, in the order of use, and its defaults."""
 
     patterns: tuple[str, ...]

@@ -7,7 +7,6 @@ fields that contradict each other. Does not know how words are merged.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
@@ -58,8 +57,7 @@ def padding_name(row: int) -> str:
     return f"[PAD{row}]"
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """The stored texts of all tokens and their kinds, an int64 array (vocab_size,), by id."""
 
     tokens: list[str]
@@ -280,8 +278,7 @@ _FAMILIES = (
 _SENTENCEPIECE = (_Family("[PREFIX]", "[SUFFIX]", None),)
 
 
-@dataclass(frozen=True)
-class FimTokens:
+class FimTokens(NamedTuple):
     """Ids of the tokens that mark the parts of a text with a gap, and of those that end a filling.
 
     middle      None: the suffix comes first, and the model continues the prefix
