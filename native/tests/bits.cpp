@@ -27,7 +27,7 @@ const char* const kNames[] = {"Q4_0",   "Q4_1",    "Q5_0",  "Q5_1",    "Q8_0",  
                               "F16",    "BF16",  "F32",  "FP8_G32", "FP8_G64", "FP8_G128", "NF4"};
 static_assert(std::size(kNames) == kFormats);
 
-const char* const kWirings[] = {"", "other ", "recurrent "};
+const char* const kWirings[] = {"", "other ", "recurrent ", "Mamba 1 ", "RWKV-7 "};
 const char* const kKvNames[] = {"f16", "q8_0", "q5_1", "q4_0"};
 constexpr KvFormats kHalves16 = {KvFormat::f16, KvFormat::f16};
 
@@ -130,5 +130,6 @@ int main(int argc, char** argv) {
   for (const KvFormats kv : {KvFormats{q5_1, q5_1}, {q4_0, q4_0}, {q8_0, q4_0}, {q4_0, f16}, {q5_1, q8_0}})
     wrong += check_format(F32, 2 * tokens, kv.values == q4_0 ? Wiring::kOther : Wiring::kLlama, kv);
   for (const Format f : {Q8_0, F32}) wrong += check_format(f, tokens, Wiring::kRecurrent, kHalves16);
+  for (const Wiring wiring : {Wiring::kMamba1, Wiring::kRwkv}) wrong += check_format(F32, tokens, wiring, kHalves16);
   return wrong ? 1 : 0;
 }

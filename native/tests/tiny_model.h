@@ -1,6 +1,6 @@
-// Three small random models, built from a fixed generator: the same numbers on every machine. One is a
-// llama; the other has what others have: layer norms, learned positions, experts, ops of their own; in the third
-// layers have states.
+// Small random models, built from a fixed generator: the same numbers on every machine. One is a
+// llama; the other has what others have: layer norms, learned positions, experts, ops of their own; in the rest
+// layers have states: of a delta net and of Mamba 2, of Mamba 1, of RWKV-7.
 #pragma once
 #include <math.h>
 #include <string.h>
@@ -118,7 +118,7 @@ struct Shape {
   int vocab = 50, hidden = 256, heads = 8, kv_heads = 2, head_dim = 32, feed_forward = 256, layers = 2;
 };
 
-enum class Wiring { kLlama, kOther, kRecurrent };
+enum class Wiring { kLlama, kOther, kRecurrent, kMamba1, kRwkv };
 
 // Owns what a plan refers to.
 struct TinyModel {
@@ -134,7 +134,7 @@ struct TinyModel {
       : unit_weights(1024, 1.0f), plan(std::make_unique<Plan>(pool, kernels, Plan::Options{.kv_blocks = kv_blocks, .context = context, .kv = kv})),
         format(f), random{(uint64_t)f + 1} {
     if (wiring == Wiring::kOther) build_other();
-    else build(wiring == Wiring::kRecurrent);
+    else build(wiring);
   }
 
   Packed matrix(int rows, int cols) {
@@ -175,12 +175,53 @@ struct TinyModel {
     else
       plan->add(std::make_unique<Mamba>(*plan, Mamba::Views{out, gates, y}, Mamba::Shape{k_heads, heads, keys, n / heads},
                                         Mamba::Weights{of_heads, of_heads, of_heads}));
-    const Norm norm{std::vector<float>(unit_weights.begin(), unit_weights.begin() + n), {}, 1e-5f, n / 2};  // each group its own
+    add_output(y, x, act);
+  }
+
+  // What an op with a state computes, normed in two groups, through a matrix.
+  void add_output(View y, View x, int act) {
+    const int n = s.hidden;
+    const Norm norm{std::vector<float>(unit_weights.begin(), unit_weights.begin() + n), {}, 1e-5f, n / 2};
     plan->add(std::make_unique<Normalise>(Rows::kAll, y, n, norm, is_float(format) ? Places{y} : Places{.act = act}));
     linear(Rows::kAll, y, act, {.adds = true}, {{matrix(n, n), x, {}}});
   }
 
-  void build(bool has_states) {
+  // Mamba 1, in which each of the numbers has a state of 24.
+  void add_mamba1(View normed, View x, int act) {
+    const int n = s.hidden, keys = 24;
+    const View in{plan->add_buffer(2 * n + 2 * keys, false), 0}, y{plan->add_buffer(n, false), 0};
+    const View dt{in.buffer, n}, k{in.buffer, 2 * n}, q{in.buffer, 2 * n + keys};
+    linear(Rows::kAll, normed, act, {}, {{matrix(2 * n + 2 * keys, n), in, {}}});
+    std::vector<float> a(keys * n), skip(n);
+    for (float& number : a) number = random.uniform() - 1;
+    for (float& number : skip) number = random.uniform();
+    plan->add(std::make_unique<Mamba1>(*plan, Mamba1::Views{in, dt, k, q, y}, keys, n, Mamba1::Weights{a, skip}));
+    add_output(y, x, act);
+  }
+
+  // The heads of RWKV-7, with what a token gives itself.
+  void add_rwkv(View normed, View x, int act) {
+    const int n = s.hidden;
+    const View r{plan->add_buffer(6 * n, false), 0}, y{plan->add_buffer(n, false), 0};
+    const auto at = [&](int i) { return View{r.buffer, i * n}; };
+    const auto map = [&](Map kind, View in, float number) {
+      plan->add(std::make_unique<Elementwise>(Elementwise::Args{Rows::kAll, kind, in, {-1, 0}, number, n, in}));
+    };
+    linear(Rows::kAll, normed, act, {}, {{matrix(6 * n, n), r, {}}});
+    map(Map::decay, at(3), 0.6f);
+    for (const int small : {4, 5}) map(Map::scale, at(small), 0.05f);
+    plan->add(std::make_unique<Wkv>(*plan, Wkv::Views{at(2), r, at(3), at(1), at(4), at(5), y}, s.heads, s.head_dim));
+    plan->add(std::make_unique<OwnValue>(OwnValue::Args{Rows::kAll, r, at(1), at(2), y, n, s.head_dim, y}));
+    add_output(y, x, act);
+  }
+
+  void add_states(Wiring wiring, int layer, View normed, View x, int act) {
+    if (wiring == Wiring::kMamba1) add_mamba1(normed, x, act);
+    else if (wiring == Wiring::kRwkv) add_rwkv(normed, x, act);
+    else add_states(normed, x, act, layer == 0);
+  }
+
+  void build(Wiring wiring) {
     const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
     const View x{plan->add_buffer(s.hidden, false), 0}, normed{plan->add_buffer(s.hidden, false), 0};
     const View heads{plan->add_buffer(q + 2 * kv, false), 0}, mixed{plan->add_buffer(q, false), 0};
@@ -190,8 +231,8 @@ struct TinyModel {
     for (int layer = 0; layer < s.layers; layer++) {
       const View k{heads.buffer, q}, v{heads.buffer, q + kv};
       norm(Rows::kAll, x, normed, act);
-      if (has_states) {
-        add_states(normed, x, act, layer == 0);
+      if (wiring != Wiring::kLlama) {
+        add_states(wiring, layer, normed, x, act);
         norm(Rows::kAll, x, normed, act);
       }
       linear(Rows::kAll, normed, act, {},

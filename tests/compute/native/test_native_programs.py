@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 BUILD = ROOT / "native/tests/build.sh"
 ARM = "aarch64-linux-gnu-g++"
-LINES = 44 + 3 + 5 + 2 + 2 * 16 + 1
-"""Formats of the llama, of the other model, of keys and values, of the one with states, those
-written, without and with importance; the sampler."""
+LINES = 44 + 3 + 5 + 2 + 2 + 2 * 16 + 1
+"""Formats of the llama, of the other model, of keys and values, of the one with states, of Mamba 1
+and RWKV-7, those written, without and with importance; the sampler."""
 
 
 def built(directory, compiler, *flags, kernel_flags=""):
