@@ -17,20 +17,22 @@ from support.tiny_rwkv import CONFIGS
 pytestmark = pytest.mark.slow
 # llama-cpp-python 0.3.36 has no window for llama, phi3 and starcoder2, one for exaone4 only where
 # that has 64 layers, no scale of its own for gemma, normed weights of experts only, and chooses
-# longrope's factors by another length. Its lfm2 has no biases, its qwen35 heads of one width. Of
-# mixtures, olmoe and dots1 have a KV head for each head there, and gpt-oss's yarn rounds where its
-# ramp begins. Its llama4 has chunks of 8192 alone, its deepseek2 queries of
-# one matrix in files of 27 layers alone and groups by their best two, its phimoe other norms and
-# another choice, its minicpm3 the 4B's scales, its command-r norms of heads from 64
-# layers on, its exaone-moe one shared expert,
-# its bitnet silu, its jamba no such biases; it has no gemma4, nor the last ones. Its
-# kimi-linear has queries of one matrix alone; its gemma3n cuts the gates of the first ten layers,
-# shares keys from layer 20 on, and has embeddings of layers 256 wide. Its rwkv7 has heads of 64.
-# Its mimo2 has no groups. Its mellum has one rotary base, its lfm2moe no factor of what
-# experts add: these are compared below.
+# longrope's factors by another length. Its chatglm divides the hidden size by the heads. Its lfm2
+# has no biases, its qwen35 heads of one width. Of mixtures, olmoe and dots1 have a KV head for each
+# head there, and gpt-oss's yarn rounds where its ramp begins. Its llama4 has chunks of 8192 alone,
+# its deepseek2 queries of one matrix in files of 27 layers alone and groups by their best two, its
+# phimoe other norms and another choice, its minicpm3 the 4B's scales, its command-r norms of heads
+# from 64 layers on, its exaone-moe one shared expert, its bitnet silu, its jamba no such biases.
+# Layers of its gemma4 read the keys of the last two before them, one with a window and one without;
+# with experts the largest difference is 0.3. Its kimi-linear has queries of one matrix alone; its
+# gemma3n cuts the gates of the first ten layers, shares keys from layer 20 on, and has embeddings
+# of layers 256 wide. Its rwkv7 has heads of 64. Its mimo2 has no groups, its laguna windows. Its
+# mellum has one rotary base, its lfm2moe no factor of what experts add. It has none of the others.
+# Those of a size that it knows are compared below.
 OTHERWISE = (
-    "mistral-window", "starcoder2-window", "exaone4-window", "phi3-window", "phi3-longrope",
-    "gemma2", "gemma3", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
+    "mistral-window", "ministral", "starcoder2-window", "exaone4-window", "phi3-window",
+    "phi3-longrope",
+    "gemma2", "gemma3", "glm", "qwen3_moe-unnormed", "lfm2-last", "qwen3_5-last", "olmoe", "dots1",
     "gpt_oss", "phimoe", "llama4", "deepseek_v2", "deepseek_v2-groups", "gemma4",
     "gemma4-moe", "minicpm3", "cohere-normed-heads", "mellum", "exaone_moe", "bitnet",
     "jamba-dense", "kimi_linear-last", "gemma3n", "gemma3n-other",

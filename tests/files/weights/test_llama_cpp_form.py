@@ -104,6 +104,17 @@ def test_keys_and_values_of_heads_are_one_matrix(tmp_path):
             assert np.array_equal(again.dequantize(name), matrix)
 
 
+def test_nemotron_h_has_its_epsilon_twice(tmp_path):
+    metadata = {"general.architecture": "nemotron_h"}
+    metadata |= {"nemotron_h.attention.layer_norm_rms_epsilon": 0.5}
+    write_gguf(tmp_path / "a.gguf", SimpleNamespace(
+        metadata=metadata, value_types={}, tensors={}, raw=None
+    ))  # fmt: skip
+    with GGUFFile(tmp_path / "a.gguf") as file:
+        form = convert_for_llama_cpp(file)
+    assert form.metadata == metadata | {"nemotron_h.attention.layer_norm_epsilon": 0.5}
+
+
 def test_a_dense_model_of_deepseek2_has_the_keys_of_experts(tmp_path):
     sizes = {"block_count": 3, "feed_forward_length": 96}
     keys = {"leading_dense_block_count": 3, "expert_feed_forward_length": 96}

@@ -184,7 +184,9 @@ def modelopt_int4(group: int = 128, algorithm: str = "W4A16_AWQ") -> Method:
         scale, scales = bf16(drawn_scales(rng, (rows, cols // group), cols, 4))
         matrix = scales[:, np.arange(cols) // group] * codes.astype(np.float32)
         halves = codes.astype(np.int8).view(np.uint8) & 15
-        parts = {".weight": halves[::2] | halves[1::2] << 4, ".weight_scale": scale}
+        parts: dict[str, Array | Typed] = {
+            ".weight": halves[::2] | halves[1::2] << 4, ".weight_scale": scale,
+        }  # fmt: skip
         if algorithm == "W4A8_AWQ":
             parts |= {".weight_scale_2": np.array(np.abs(matrix).max() / np.float32(448))}
             parts |= {".input_scale": np.array(np.float32(0.7))}

@@ -57,6 +57,7 @@ class _Form:
         return {f"{prefix}{key}": value for key, value in values.items() if value is not None}
 
 
+_NEMOTRON_H = _Form(values={"attention.layer_norm_epsilon": "attention.layer_norm_rms_epsilon"})
 _FORMS: Mapping[str, _Form] = {
     "deepseek2": _Form(
         dense_values={
@@ -76,6 +77,8 @@ _FORMS: Mapping[str, _Form] = {
             "attention.value_length": "attention.value_length_mla",
         },
     ),
+    "nemotron_h": _NEMOTRON_H,
+    "nemotron_h_moe": _NEMOTRON_H,
 }  # fmt: skip
 
 
