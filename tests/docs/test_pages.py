@@ -18,7 +18,7 @@ from cutaway.cli.main import main
 from cutaway.engine.canvas import RULES, SETTING_WORDS
 from cutaway.engine.canvas.rule import CACHES, NOISES, ORDERS, REMASKS, SCHEDULES
 from doc_blocks import blocks_of, commands
-from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM
+from support.browser import CHROMIUM, DEADLINE_MS, HOW_TO_HAVE_CHROMIUM, start_chromium
 from support.chat_templates import NAMES, dialect
 from support.doc_pages import PAGES, ROOT, blocks, calls, named_in_prose, parser_of
 from walk_docs import cut, steady, walk
@@ -213,7 +213,7 @@ def site(tmp_path):
     needed = ("sphinx", "furo", "myst_nb", "matplotlib", "sphinx_copybutton", "playwright")
     if missing := [name for name in needed if find_spec(name) is None]:
         pytest.skip(f"not installed, of the extras docs and test: {', '.join(missing)}")
-    if CHROMIUM is None:
+    if CHROMIUM is None:  # before the minutes of a build
         pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
     build = [sys.executable, "-m", "sphinx", "-W", "-D", "nb_execution_mode=off"]
     subprocess.run(
@@ -226,20 +226,15 @@ def site(tmp_path):
 
 @pytest.mark.slow
 def test_no_block_is_cut_and_no_page_scrolls_sideways(site):
-    from playwright.sync_api import sync_playwright
-
     pages = [page for page in site.rglob("*.html") if "_static" not in page.parts]
     assert len(pages) > 30
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"],
-            ignore_default_args=["--hide-scrollbars"],  # a window's width is less by one
-        )  # fmt: skip
+    scrolling = {"ignore_default_args": ["--hide-scrollbars"]}  # a window's width is less by one
+    with start_chromium(**scrolling) as browser:
         for width in (1920, 1600, 1400, 1366, 390):
             tab = browser.new_page(viewport={"width": width, "height": 900})
+            tab.set_default_timeout(DEADLINE_MS)
             for page in pages:
                 tab.goto(page.as_uri())
                 sideways, cut = tab.evaluate(CUT)
                 assert sideways <= 0, (page.name, width)
                 assert width < 1400 or cut == [], page.name
-        browser.close()

@@ -19,7 +19,11 @@ CHROMIUM = (
     or shutil.which("chromium")
 )
 HOW_TO_HAVE_CHROMIUM = "apt-get install chromium-headless-shell, or set CHROMIUM"
+SOFTWARE_GPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+"""Options of a browser whose WebGPU is a program on the processor."""
 DEADLINE_MS = 300_000  # for what must happen, on a machine that does much else
+PAGE_SLOWNESS = float(os.environ.get("PAGE_SLOWNESS", "1"))  # how many times slower its thread is
+COMMAND_DELAY_MS = float(os.environ.get("COMMAND_DELAY_MS", "0"))  # of each of a test's commands
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_tokens": 24}
 LUCKY = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
@@ -71,6 +75,26 @@ def serve_folder(folder):
     server.server_close()
 
 
+@contextmanager
+def start_chromium(*options, **more):
+    """Start a browser, beside which no event loop can run; skip the test where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
+    with sync_api.sync_playwright() as playwright:
+        browser = launch(playwright.chromium, *options, **more)
+        yield browser
+        browser.close()
+
+
+def launch(browser_type, *options, **more):
+    """Launch a browser of this type, also on a machine that does much else."""
+    args = ["--no-sandbox", *options]
+    return browser_type.launch(
+        executable_path=CHROMIUM, args=args, timeout=DEADLINE_MS, slow_mo=COMMAND_DELAY_MS, **more
+    )
+
+
 def expect(locator):
     """Return Playwright's assertions about a locator, which wait for what arrives later."""
     from playwright.sync_api import expect  # here, since tests are collected without Playwright
@@ -112,6 +136,9 @@ class Page:
         self._tab.on("pageerror", lambda error: self.complaints.append(str(error)))
         self._tab.on("console", self._note_complaint)
         self._tab.on("request", lambda request: self.requests.append(request.url))
+        if PAGE_SLOWNESS > 1:
+            tools = self.context.new_cdp_session(self._tab)
+            tools.send("Emulation.setCPUThrottlingRate", {"rate": PAGE_SLOWNESS})
         self.origin = "{0.scheme}://{0.netloc}".format(urlsplit(url))
 
     @cached_property

@@ -9,10 +9,9 @@ from threading import Thread
 import pytest
 
 from gpu_kit import write_kit
-from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM
+from support.browser import SOFTWARE_GPU, start_chromium
 
 MINUTES = 60_000  # in ms
-OPTIONS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 
 
 @pytest.fixture
@@ -56,15 +55,11 @@ def test_other_logits_are_named(tmp_path):
 @pytest.mark.slow
 def test_its_replay_in_a_browser_has_the_cpu_s_bits(served):
     """Chromium's compiler of shaders and SwiftShader, which flushes denormals."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+    with start_chromium(*SOFTWARE_GPU) as browser:
         page = browser.new_page()
+        page.set_default_timeout(10 * MINUTES)
         page.goto(f"{served}?fused=int")
-        page.wait_for_function("document.title !== 'trying …'", timeout=20 * MINUTES)
+        page.wait_for_function("document.title !== 'trying …'")
         text = page.locator("pre").inner_text()
-        browser.close()
     assert "denormals are flushed" in text
     assert "model: 5 of 5 steps have the CPU's bits" in text, text

@@ -10,7 +10,7 @@ from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.setup import Setup
 from cutaway.features.page.folder import write_page_folder
 from cutaway.files.weights.gguf_writer import write_gguf
-from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, Page, serve_folder
+from support.browser import Page, serve_folder, start_chromium
 from support.served import serve
 from support.wasm import NEEDS, cores
 
@@ -22,15 +22,9 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def chromium():
-    """One browser for a module's tests; while Playwright runs, no other event loop can."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+    """One browser for a module's tests."""
+    with start_chromium("--disable-gpu", "--disable-background-networking") as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,18 @@ from cutaway.features.page.folder import document, write_page_folder
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.trace import Trace
 from cutaway.trace.web.bundle import ALONE, page_files
-from support.browser import CHROMIUM, HOW_TO_HAVE_CHROMIUM, RUNS, Page, serve_folder, wait_for_model
+from support.browser import (
+    RUNS,
+    SOFTWARE_GPU,
+    Page,
+    serve_folder,
+    start_chromium,
+    wait_for_model,
+)
 from support.random_llama import write_tiny_llama
 from support.wasm import NEEDS, cores
 
 pytest.importorskip("ziglang", reason=NEEDS)
-OPTIONS = ["--no-sandbox", "--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"]
 GPU = "google swiftshader"
 CHECKED = f"Your GPU computes ({GPU}): the same bits as a processor, checked on this device."
 DECLINED = (
@@ -63,13 +69,8 @@ device is lost after the last of `stepsLeft` tokens."""
 @pytest.fixture(scope="module")
 def gpu_context():
     """A context of a browser with WebGPU; its pages share what was kept."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip(f"there is no Chromium here: {HOW_TO_HAVE_CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
+    with start_chromium(*SOFTWARE_GPU) as browser:
         yield browser.new_context()
-        browser.close()
 
 
 def open_ready(context, url):

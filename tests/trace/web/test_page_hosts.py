@@ -10,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from support.browser import CHROMIUM, Page, expect, hold, wait_for_model
+from support.browser import Page, expect, hold, launch, wait_for_model
 from support.wasm import NEEDS
 
 pytest.importorskip("ziglang", reason=NEEDS)
@@ -21,8 +21,7 @@ CLASSROOM = "classroom.example"
 def far_away(chromium):
     """A browser to which the servers here are those of another machine."""
     rules = f"--host-resolver-rules=MAP {CLASSROOM} 127.0.0.1"
-    args = ["--no-sandbox", "--disable-gpu", rules]
-    browser = chromium.browser_type.launch(executable_path=CHROMIUM, args=args)
+    browser = launch(chromium.browser_type, "--disable-gpu", rules)
     yield browser
     browser.close()
 
