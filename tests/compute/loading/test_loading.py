@@ -16,7 +16,7 @@ import pytest
 from cutaway import LLM, FormatError, InputError
 from cutaway.base.progress import Bar
 from cutaway.compute import backends
-from cutaway.compute.loading import identity, weights
+from cutaway.compute.loading import identity, parts, weights
 from cutaway.compute.loading.identity import identify
 from cutaway.compute.loading.model import LoadedModel
 from cutaway.compute.loading.open import stat_model
@@ -411,3 +411,20 @@ def test_it_is_refused_without_a_folder_and_writes_the_same_text_with_one(group,
     done = written_within(group, "--offload-folder", tmp_path)
     assert "each token reads up to" in done.stderr
     assert (done.returncode, done.stdout) == (0, written_within(None).stdout)
+
+
+def test_what_a_load_reads_is_read_before_another_thread_makes_the_tokenizer(
+    tiny_path, monkeypatch
+):
+    """Beside that thread each small file waited 5 ms for the interpreter lock."""
+    order = []
+
+    def note(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, **k: order.append(name) or function(*a, **k))
+
+    note(weights, "free_memory")
+    note(backends, "prepare")
+    note(parts, "start")
+    LoadedModel.open(tiny_path, progress=False).close()
+    assert order == ["prepare", "free_memory", "start"]

@@ -154,6 +154,12 @@ def tiers() -> tuple[str, ...]:
     return cpu.tiers()
 
 
+def prepare(name: str | None) -> None:
+    """Import what ``load`` needs: beside another thread's work each module waits for the lock."""
+    if (name or default()) == "cpu":
+        import cutaway.compute.backends.cpu  # noqa: F401
+
+
 def load(
     name: str | None,
     graph: Graph,

@@ -15,9 +15,9 @@ from cutaway.compute import backends, model
 from cutaway.compute.backends import Backend, Computer, KVLayout
 from cutaway.compute.loading.adapters import LoadedAdapters
 from cutaway.compute.loading.open import model_name, stamp, stat_model
-from cutaway.compute.loading.parts import Parts, open_as
+from cutaway.compute.loading.parts import Parts, Work, no_work, open_as
 from cutaway.compute.loading.setup import Setup
-from cutaway.compute.loading.weights import load_weights
+from cutaway.compute.loading.weights import prepare_weights
 from cutaway.compute.model import Graph, ModelConfig
 from cutaway.errors import CutawayError, InputError
 from cutaway.files import hub
@@ -105,7 +105,7 @@ class LoadedModel:
                 raise InputError(f"{self.path.name} does not fit into memory{reason}") from error
 
     def _read(self, file: ModelFile) -> None:
-        def load(config: ModelConfig, graph: Graph) -> None:
+        def prepare(config: ModelConfig, graph: Graph) -> Work:
             self.context, kv_tokens = self._setup.tokens(config.context_length)
             self.kv_tokens = -(-kv_tokens // backends.KV_BLOCK) * backends.KV_BLOCK
             if config.attention == "canvas":
@@ -117,10 +117,11 @@ class LoadedModel:
             self._adapters.read(self._setup, self.path, graph, config)
             if adapter := self._adapters.common:
                 self.name += f"+{adapter.name}"
-            if self._weights:
-                self._load(config, graph, file, show=self._progress)
+            if not self._weights:
+                return no_work
+            return self._prepare(config, graph, file, show=self._progress)
 
-        self.parts = parts = Parts.read(file, self._setup.context, load)
+        self.parts = parts = Parts.read(file, self._setup.context, prepare)
         self.config, self.graph, self.tokenizer = parts.config, parts.graph, parts.tokenizer
         self.adapter = ""
         if common := self._adapters.common:
@@ -141,7 +142,7 @@ class LoadedModel:
         self._check_unchanged()
         with self.open_file() as file:
             self._check_unchanged()  # once the file is open, another one may take its name
-            self._load(self.config, self.parts.graph, file, show=show, on_progress=on_progress)
+            self._prepare(self.config, self.parts.graph, file, show=show, on_progress=on_progress)()
         self.elsewhere = self.computer
         self.load_s = perf_counter() - started
 
@@ -153,20 +154,26 @@ class LoadedModel:
         if stamp(now) != stamp(self._stat):
             raise InputError(f"{self.path} has changed since it was opened: open the model again")
 
-    def _load(
+    def _prepare(
         self, config: ModelConfig, graph: Graph, file: ModelFile, *, show: bool,
         on_progress: Callable[[int], object] = lambda _done: None,
-    ) -> None:  # fmt: skip
-        backend = load_weights(
+    ) -> Work:  # fmt: skip
+        """Check that the weights fit, and return what loads them."""
+        load_backend = prepare_weights(
             graph, file, self._setup, self.name, context=self.context, kv_tokens=self.kv_tokens,
             beside=self._canvas_bytes, writes=config.is_causal, tells=self._progress,
             show=show, on_progress=on_progress,
         )  # fmt: skip
-        if config.attention == "canvas":
-            from cutaway.compute.loading.canvas import load_canvas
 
-            self._canvas = load_canvas(config, backend, file)
-        self._backend = self._adapters.put_on(backend)
+        def load() -> None:
+            backend = load_backend()
+            if config.attention == "canvas":
+                from cutaway.compute.loading.canvas import load_canvas
+
+                self._canvas = load_canvas(config, backend, file)
+            self._backend = self._adapters.put_on(backend)
+
+        return load
 
     def with_adapter(self, adapter: str) -> "LoadedModel":
         """Return the model with this adapter, with a name and an identity of its own; "": itself.

@@ -16,6 +16,7 @@ from cutaway.files.weights import ModelFile
 from cutaway.text import Tokenizer
 
 T = TypeVar("T")
+Work = Callable[[], None]
 
 
 def open_as(path: Path, quantize: str | None, threads: int | None = None) -> ModelFile:
@@ -31,6 +32,10 @@ def open_as(path: Path, quantize: str | None, threads: int | None = None) -> Mod
 
     refuse_quantised(file, "leave quantize out")
     return QuantisedFile(file, quantize, threads=threads)
+
+
+def no_work() -> None:
+    """Do nothing."""
 
 
 class Parts(NamedTuple):
@@ -51,17 +56,20 @@ class Parts(NamedTuple):
     @classmethod
     def read(
         cls, file: ModelFile, context: int | None = None,
-        load: Callable[[ModelConfig, Graph], None] = lambda _config, _graph: None,
+        prepare: Callable[[ModelConfig, Graph], Work] = lambda _config, _graph: no_work,
     ) -> Self:  # fmt: skip
         """Read a file. FormatError if it is no model, or its tokenizer has another vocabulary.
 
         context: the most tokens of a text; None is the model's own limit
-        load: is called while another thread reads the tokenizer
+        prepare: checks what it can, and returns work to do while another thread reads the tokenizer
         """
         shapes = {name: info.shape for name, info in file.tensors.items()}
         config, graph = model.build(file.metadata, shapes, context)
+        # Checks read small files, and give up the interpreter lock: beside another thread's work
+        # they would wait 5 ms for it each time.
+        work = prepare(config, graph)
         read = start(lambda: Tokenizer.from_gguf(file.metadata))
-        load(config, graph)
+        work()
         tokenizer = read()
         rows = shapes[graph.ops[0].weights["weight"]][0]
         if rows != tokenizer.vocab_size:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SOON_S = 1.0  # a load shorter than this shows no progress
 
 
-def load_weights(
+def prepare_weights(
     graph: Graph,
     file: ModelFile,
     setup: Setup,
@@ -35,8 +35,8 @@ def load_weights(
     tells: bool,
     show: bool,
     on_progress: Callable[[int], object],
-) -> Backend:
-    """Return a backend with the weights. InputError if they do not fit into memory.
+) -> Callable[[], Backend]:
+    """Return what loads the weights into a backend. InputError if they do not fit into memory.
 
     name: the model's name, for errors and progress
     beside: bytes that are loaded after the weights, and must fit, too
@@ -45,31 +45,36 @@ def load_weights(
     show: whether to show a progress bar on the terminal
     on_progress: is called with how many bytes are ready
     """
+    backends.prepare(setup.backend)
     size = sum(info.nbytes for info in file.tensors.values())
     size -= backends.stored_bytes(graph, file.tensors, setup.backend)
     offload = _offload(graph, setup, name, kv_tokens, tells=tells)
     memory = free_memory(swap=False) if show and writes else None
     if offload is None and setup.backend != "gpu":  # the gpu backend checks its memory itself
         _check_fits(name, size + beside)
-    with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
 
-        def report(done: int) -> None:
-            bar.update(done)
-            on_progress(done)
+    def load() -> Backend:
+        with Bar(f"loading {name}", size, show=show, after=_SOON_S) as bar:
 
-        backend = backends.load(
-            setup.backend, graph, file,
-            kv_blocks=kv_tokens // backends.KV_BLOCK, context=context,
-            threads=setup.threads, kv=setup.kv, offload=offload, on_progress=report,
-        )  # fmt: skip
-        took_long = bar.is_due()  # else measuring would be felt
-    if took_long and memory and offload is None and backend.name == "cpu":
-        from cutaway.compute.loading.fit import MemoryFit, measure_bandwidth  # seldom told
-        from cutaway.compute.loading.info import read_bytes
+            def report(done: int) -> None:
+                bar.update(done)
+                on_progress(done)
 
-        fit = MemoryFit(size, backend.kv, read_bytes(graph, file.tensors), kv_tokens, memory)
-        say(f"{name}: {fit.describe(measure_bandwidth(fit.active, backend.threads))}")
-    return backend
+            backend = backends.load(
+                setup.backend, graph, file,
+                kv_blocks=kv_tokens // backends.KV_BLOCK, context=context,
+                threads=setup.threads, kv=setup.kv, offload=offload, on_progress=report,
+            )  # fmt: skip
+            took_long = bar.is_due()  # else measuring would be felt
+        if took_long and memory and offload is None and backend.name == "cpu":
+            from cutaway.compute.loading.fit import MemoryFit, measure_bandwidth  # seldom told
+            from cutaway.compute.loading.info import read_bytes
+
+            fit = MemoryFit(size, backend.kv, read_bytes(graph, file.tensors), kv_tokens, memory)
+            say(f"{name}: {fit.describe(measure_bandwidth(fit.active, backend.threads))}")
+        return backend
+
+    return load
 
 
 def _offload(

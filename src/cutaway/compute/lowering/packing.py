@@ -27,7 +27,7 @@ Shapes = Mapping[Slice, tuple[int, int]]
 """Rows and columns of matrices, as ``matrix_shapes`` returns them."""
 LANES = 16  # how many rows a panel has
 _PIECE = 1 << 18  # bytes of a matrix that are packed in one piece, for each row of a panel
-_AT_ONCE = 16 << 20  # bytes of pieces that are packed in one call
+_AT_ONCE = 64 << 20  # bytes of pieces that are packed in one call
 _AHEAD = 32 << 20  # bytes of the file that are read ahead of the packing
 
 
