@@ -70,14 +70,16 @@ std::vector<uint32_t> mask_of(nb::handle item, size_t vocab) {
   return {bits.data(), bits.data() + bits.size()};
 }
 
-// Reads a RowDraw of cutaway.sampling.
-Row row_of(nb::handle draw, size_t vocab) {
-  const Chain& chain = nb::cast<const Chain&>(draw.attr("compiled").attr("native"));
-  Row row{&chain, nb::cast<uint64_t>(draw.attr("seed")), nb::cast<uint64_t>(draw.attr("place")), {}, {}, {}, {}};
-  if (chain.history) row.output = ids_of(nb::cast<nb::sequence>(draw.attr("history").attr("output_token_ids")));
-  if (nb::object o = draw.attr("observe"); !o.is_none()) row.observe = observe_of(o, vocab);
-  if (nb::object id = draw.attr("forced"); !id.is_none()) row.forced = id_of(id, vocab);
-  if (nb::object mask = draw.attr("mask"); !mask.is_none()) row.mask = mask_of(mask, vocab);
+// Reads a RowDraw of cutaway.sampling, whose fields come in this order.
+Row row_of(nb::tuple draw, size_t vocab) {
+  constexpr int kCompiled = 0, kHistory = 1, kSeed = 2, kPosition = 3, kObserve = 4, kForced = 5, kMask = 6, kRedraw = 7;
+  const Chain& chain = nb::cast<const Chain&>(nb::object(draw[kCompiled]).attr("native"));
+  const uint64_t place = nb::cast<uint64_t>(draw[kPosition]) | nb::cast<uint64_t>(draw[kRedraw]) << 32;
+  Row row{&chain, nb::cast<uint64_t>(draw[kSeed]), place, {}, {}, {}, {}};
+  if (chain.history) row.output = ids_of(nb::cast<nb::sequence>(nb::object(draw[kHistory]).attr("output_token_ids")));
+  if (nb::object o = draw[kObserve]; !o.is_none()) row.observe = observe_of(o, vocab);
+  if (nb::object id = draw[kForced]; !id.is_none()) row.forced = id_of(id, vocab);
+  if (nb::object mask = draw[kMask]; !mask.is_none()) row.mask = mask_of(mask, vocab);
   return row;
 }
 
@@ -180,7 +182,7 @@ std::vector<Drawn> draw_rows(const Kernels& k, const Logits& logits, const std::
 
 std::vector<Row> rows_of(nb::list draws, size_t vocab) {
   std::vector<Row> rows;
-  for (nb::handle draw : draws) rows.push_back(row_of(draw, vocab));
+  for (nb::handle draw : draws) rows.push_back(row_of(nb::cast<nb::tuple>(draw), vocab));
   return rows;
 }
 
@@ -189,7 +191,9 @@ nb::list sample_rows(Logits logits, nb::list rows, const std::string& tier, Pool
   const Kernels& kernels = *choose_kernels(tier.c_str());
   const std::vector<Row> requests = rows_of(rows, vocab);
   nb::list out;
-  for (Drawn& draw : draw_rows(kernels, logits, requests, pool)) out.append(nb::cast(std::move(draw)));
+  for (const Drawn& draw : draw_rows(kernels, logits, requests, pool))
+    out.append(nb::make_tuple((int)draw.status, draw.token_id, draw.sampled_id, draw.survivors, draw.logprob,
+                              draw.logits_hash, observed_of(draw)));
   return out;
 }
 
@@ -231,17 +235,9 @@ void bind_sampler(nb::module_& m) {
       .def("add", &add_stage, "name"_a, "numbers"_a, "bias"_a, "ids"_a)
       .def("set_prompt", &set_prompt, "prompt"_a)
       .def_ro("history", &Chain::history);
-  nb::class_<Drawn>(m, "Drawn")
-      .def_prop_ro("status", [](const Drawn& draw) { return (int)draw.status; },
-                   "0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token.")
-      .def_ro("token_id", &Drawn::token_id)
-      .def_ro("sampled_id", &Drawn::sampled_id)
-      .def_ro("survivors", &Drawn::survivors)
-      .def_ro("logprob", &Drawn::logprob)
-      .def_ro("logits_hash", &Drawn::logits_hash)
-      .def_prop_ro("observed", &observed_of);
   m.def("sample_rows", &sample_rows, "logits"_a, "rows"_a, "tier"_a, "pool"_a = nb::none(),
-        "A Drawn per row.");
+        "(status, token, sampled token, survivors, logprob, hash of the logits, what is observed) per row; status 0: drawn, "
+        "1: not finite, 2: ask the twin, 3: the constraint left no token.");
   m.def("read_distributions", &read_distributions, "logits"_a, "rows"_a, "entropies"_a, "chances"_a, "tier"_a,
         "pool"_a = nb::none(), "Fill entropies and chances, which begin as zeros; a Drawn's status per row.");
   m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),

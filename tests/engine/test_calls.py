@@ -8,7 +8,7 @@ from cutaway.engine import StopParams
 from support.engine_mock import GREEDY, MockRequest, make_engine, steps_of
 
 OWN = str(Path(cutaway.__file__).parent)
-MOST_CALLS = 76
+MOST_CALLS = 63
 STOPS = StopParams(max_tokens=20, ignore_eos=True)
 
 

@@ -251,33 +251,10 @@ class Chain:
     @property
     def history(self) -> bool: ...
 
-class Drawn:
-    @property
-    def status(self) -> int:
-        """
-        0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token.
-        """
-
-    @property
-    def token_id(self) -> int: ...
-
-    @property
-    def sampled_id(self) -> int: ...
-
-    @property
-    def survivors(self) -> int: ...
-
-    @property
-    def logprob(self) -> float: ...
-
-    @property
-    def logits_hash(self) -> int: ...
-
-    @property
-    def observed(self) -> object: ...
-
 def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, tier: str, pool: Pool | None = None) -> list:
-    """A Drawn per row."""
+    """
+    (status, token, sampled token, survivors, logprob, hash of the logits, what is observed) per row; status 0: drawn, 1: not finite, 2: ask the twin, 3: the constraint left no token.
+    """
 
 def read_distributions(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, entropies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], chances: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, tier: str, pool: Pool | None = None) -> list:
     """

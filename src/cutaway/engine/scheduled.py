@@ -85,7 +85,7 @@ def lay_rows(parts: Items[tuple[int, Iterable[int], list[int]]]) -> tuple[Ints, 
         tokens += part
         positions += range(start, start + len(tokens) - before)
         sequences += [i] * (len(tokens) - before)
-    width = max(len(blocks) for _, _, blocks in parts)
+    width = max([len(blocks) for _, _, blocks in parts])
     tables = [blocks + [-1] * (width - len(blocks)) for _, _, blocks in parts]
     return (
         np.array(tokens, np.int32),
@@ -114,7 +114,7 @@ def batch_of(scheduled: list[Scheduled]) -> Batch:
 
 def _with_first_row(scheduled: list[Scheduled]) -> Iterable[tuple[int, Scheduled]]:
     """Pair each entry with the number of its first row in the step."""
-    ends = accumulate((entry.num_rows for entry in scheduled), initial=0)
+    ends = accumulate([entry.num_rows for entry in scheduled], initial=0)
     return zip(ends, scheduled, strict=False)
 
 
@@ -122,7 +122,7 @@ def _set_ends(
     positions: Ints, scheduled: list[Scheduled], ends: list[list[int] | int | None]
 ) -> Ints | None:
     """Return the rows' positions, with an entry's ends in their place; None where none has any."""
-    if all(end is None for end in ends):
+    if ends.count(None) == len(ends):
         return None
     rows = positions.copy()
     for (start, entry), end in zip(_with_first_row(scheduled), ends, strict=True):
@@ -137,7 +137,8 @@ def _join_inputs(scheduled: list[Scheduled]) -> Logits | None:
 
 
 def _types(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
-    if not any(entry.second_from for entry in scheduled):
+    second_from = [entry.second_from for entry in scheduled]
+    if not any(second_from):
         return None
     types = np.zeros_like(positions)
     for start, entry in _with_first_row(scheduled):
@@ -148,7 +149,8 @@ def _types(scheduled: list[Scheduled], positions: Ints) -> Ints | None:
 
 
 def _states(scheduled: list[Scheduled]) -> Ints | None:
-    if all(entry.states is None for entry in scheduled):
+    states = [entry.states for entry in scheduled]
+    if states.count(None) == len(states):
         return None
     stored = [
         (first + row, slot)
@@ -160,7 +162,7 @@ def _states(scheduled: list[Scheduled]) -> Ints | None:
 
 def _hidden_from(scheduled: list[Scheduled], tables: Ints) -> Logits | None:
     bound = [entry.sequence.request.interventions for entry in scheduled]
-    if not any(interventions and interventions.knocked_out for interventions in bound):
+    if not [b for b in bound if b and b.knocked_out]:
         return None
     hidden_from = np.full((len(scheduled), tables.shape[1] * KV_BLOCK), np.inf, np.float32)
     for row, interventions in zip(hidden_from, bound, strict=True):
@@ -228,7 +230,7 @@ def _run_kind(
     are_read = [kind == "plain" and reader.reads_hidden(entry) for entry in scheduled]
     if any(are_read):
         logits, hidden = backend.run_whole(batch, reader.hidden_names)
-        ends = accumulate((entry.num_rows for entry in scheduled), initial=0)
+        ends = accumulate([entry.num_rows for entry in scheduled], initial=0)
         parts = [hidden[start:end] for start, end in pairwise(ends)]
         reader.observe(
             scheduled, [p if read else None for p, read in zip(parts, are_read, strict=True)]
@@ -272,5 +274,5 @@ def change_states(backend: Backend, scheduled: list[Scheduled]) -> None:
 
 def _split(scheduled: list[Scheduled], logits: Logits) -> list[Logits]:
     """Split the logits of the whole step into each entry's, (rows, vocab)."""
-    ends = accumulate((len(entry.wanted_rows) for entry in scheduled), initial=0)
+    ends = accumulate([len(entry.wanted_rows) for entry in scheduled], initial=0)
     return [logits[start:end] for start, end in pairwise(ends)]

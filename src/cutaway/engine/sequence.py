@@ -129,6 +129,7 @@ class Sequence:
     def _begin(self) -> None:
         """Set all state that depends on the output as it is before the first token."""
         self.output_token_ids: list[int] = []
+        self._history = History(self.prompt_token_ids, self.output_token_ids)  # grows with it
         self.constraint, self.expected = self._new_constraint(), list[int]()
         constraint = self.request.constraint
         self._text = SequenceText(
@@ -184,7 +185,8 @@ class Sequence:
     @property
     def is_forced(self) -> bool:
         """Whether the next token is forced instead of drawn."""
-        return self._prescribed.is_forced(len(self.output_token_ids))
+        prescribed = self._prescribed
+        return not prescribed.is_empty and prescribed.is_forced(len(self.output_token_ids))
 
     def next_forced(self, count: int) -> list[int]:
         """The tokens among the next ``count`` that are forced."""
@@ -198,8 +200,9 @@ class Sequence:
 
     def history(self, drafts: list[int]) -> History:
         """Return the tokens that penalties read, as if these draft tokens were accepted."""
-        output = self.output_token_ids
-        return History(self.prompt_token_ids, [*output, *drafts] if drafts else output)
+        if not drafts:
+            return self._history
+        return History(self.prompt_token_ids, [*self.output_token_ids, *drafts])
 
     def masks(self, drafts: list[int], *, forced: bool = False) -> list[Mask | None]:
         """Return the masks of the next token and after each draft token; see ``masks_along``."""
@@ -306,8 +309,9 @@ class Sequence:
         """
         refused_by: tuple[str, ...] = ()
         try:
-            refused_by = self.constraint.refused_by if self.constraint else ()
-            self._constrain(token_id, forced=forced)
+            if self.constraint:
+                refused_by = self.constraint.refused_by
+                self._constrain(token_id, forced=forced)
             if not self.error:  # an error ends the sequence, whatever other condition holds
                 self._check_end(token_id)
         except CutawayError as error:

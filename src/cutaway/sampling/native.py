@@ -197,27 +197,20 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | 
     """native, free: the native sampler's results for the row, and for the row without its mask."""
     if native is None:
         return _sample_by_twin(draw, row)
-    if native.status == _NOT_FINITE:
+    status, token_id, sampled_id, survivors, log_p, logits_hash, observed = native
+    if status == _NOT_FINITE:
         return _not_finite(f"at position {draw.position}")
-    if native.status == _NOTHING_ALLOWED:
+    if status == _NOTHING_ALLOWED:
         return _nothing_allowed(draw)
-    if native.status != _STATUS_DRAWN:
+    if status != _STATUS_DRAWN:
         return _sample_by_twin(draw, row)
     unconstrained = None
     if free is not None:
         without = _finish(draw.without_mask(), row, free, None)
         assert isinstance(without, Sampled)  # since the row is finite
         unconstrained = without.token_id
-    observed = native.observed
-    return Sampled(
-        native.token_id,
-        native.sampled_id,
-        native.survivors,
-        native.logprob,
-        native.logits_hash,
-        observed and _observation(draw.compiled.chain, *observed),
-        unconstrained,
-    )
+    noted = observed and _observation(draw.compiled.chain, *observed)
+    return Sampled(token_id, sampled_id, survivors, log_p, logits_hash, noted, unconstrained)
 
 
 def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:

@@ -3,7 +3,7 @@
 Knows UTF-8, and the characters that control a terminal or change how a page shows a line.
 """
 
-import codecs
+from codecs import utf_8_decode
 
 
 class TextStream:
@@ -14,15 +14,19 @@ class TextStream:
     """
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._unfinished = b""
 
     def push(self, data: bytes) -> str:
         """Return the text that these bytes complete; "" if they complete none."""
-        return self._decoder.decode(data)
+        data = self._unfinished + data
+        text, used = utf_8_decode(data, "replace")
+        self._unfinished = data[used:]
+        return text
 
     def flush(self) -> str:
         """Return the unfinished rest as U+FFFD; the stream can then be used again."""
-        return self._decoder.decode(b"", final=True)
+        rest, self._unfinished = self._unfinished, b""
+        return rest.decode("utf-8", "replace")
 
 
 def printable(text: str) -> str:

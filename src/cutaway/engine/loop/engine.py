@@ -4,6 +4,7 @@ scheduler.py chooses the sequences of a step. decoders/ has the ways to write a 
 """
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -166,17 +167,18 @@ class Engine:
             return [[] for _ in draws]
         together = logits if sum(map(len, last)) == len(logits) else np.concatenate(last)
         outcomes = iter(self.backend.sample(together, [draw for part in draws for draw in part]))
-        return [[next(outcomes) for _ in part] for part in draws]
+        return [[*islice(outcomes, len(part))] for part in draws]
 
     def _commit(self, scheduled: Scheduled, logits: Logits, outcomes: list[Outcome]) -> None:
         """Append the drawn tokens, emit events and publish KV blocks; or end the sequence."""
         sequence = scheduled.sequence
         if sequence.finish_reason:  # aborted while the step ran
             return
-        finish = self.backends[sequence.request.adapter].finish
+        backend, finish = self.backend, self.backends[sequence.request.adapter].finish
         blend = self._canvas.blend if self._canvas else None
-        read, distributions = self.backend.read, self.backend.read_distributions
-        computed = Computed(logits, outcomes, read, distributions, self.phases, finish, blend)
+        computed = Computed(
+            logits, outcomes, backend.read, backend.read_distributions, self.phases, finish, blend
+        )
         before = len(sequence.output_token_ids)
         events = sequence.decoder.commit(scheduled, computed)
         if sequence.error:
