@@ -295,7 +295,7 @@ OPTIONAL = ("output.weight", "rope_freqs.weight", "token_types.weight")
 
 
 def is_optional(tensor):
-    """These, and biases other than those of norms."""
+    """Whether a file may lack the tensor: those of ``OPTIONAL``, and biases but for norms'."""
     return (
         tensor in OPTIONAL
         or "layer_output_scale" in tensor

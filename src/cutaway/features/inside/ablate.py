@@ -314,7 +314,7 @@ def _last_rows(
 ) -> Iterator[tuple[int, Logits]]:
     """Yield the index of each variant and the logits after it, until ``is_over``."""
     prompt_tokens = len(head.prompt_token_ids)
-    given = (
+    ablated = (
         GivenText(
             variant.apply(ids),
             bound(llm, head, variant.interventions),
@@ -322,7 +322,7 @@ def _last_rows(
         )
         for variant in texts
     )
-    return llm.last_rows(GivenText(ids, prompt_tokens=prompt_tokens), given, is_over)
+    return llm.last_rows(GivenText(ids, prompt_tokens=prompt_tokens), ablated, is_over)
 
 
 def _check_unmoved(trace: Trace) -> None:

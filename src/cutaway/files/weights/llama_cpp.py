@@ -47,12 +47,12 @@ class _Form:
 
     def new_values(self, metadata: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         """Return the values of keys that are otherwise in our files, or absent."""
-        wanted = dict(self.values)
+        keys = dict(self.values)
         if not metadata.get(f"{prefix}expert_count"):
-            wanted |= {k: v for k, v in self.dense_values.items() if prefix + k not in metadata}
+            keys |= {k: v for k, v in self.dense_values.items() if prefix + k not in metadata}
         values = {
             key: metadata.get(f"{prefix}{value}") if isinstance(value, str) else value
-            for key, value in wanted.items()
+            for key, value in keys.items()
         }
         return {f"{prefix}{key}": value for key, value in values.items() if value is not None}
 
@@ -115,9 +115,9 @@ class LlamaCppFile(ModelFile):
         }
 
     def _entry(self, name: str) -> TensorInfo:
-        first, *others = map(self._file.info, self._sources[name])
-        if others:
-            return TensorInfo(name, "F32", _joined_shape(first, others[0]))
+        first, *further = map(self._file.info, self._sources[name])
+        if further:
+            return TensorInfo(name, "F32", _joined_shape(first, further[0]))
         return TensorInfo(name, "F32" if self._factor(name) != 1 else first.format, first.shape)
 
     def _factor(self, name: str) -> float:

@@ -58,7 +58,7 @@ def attention(
         q = _norm(g, q, c, f"{p}attn_q_norm", norms)
         k = _norm(g, k, c, f"{p}attn_k_norm", norms)
     if rope is not None:
-        q, k = _rotated(g, c, q, k, rope)
+        q, k = _rotate(g, c, q, k, rope)
     if growth is not None:
         q = g.rope(q, growth, head_dim=c.head_dim)
     if norms == "rotated head, unweighted":
@@ -81,7 +81,7 @@ def attention(
     return g.linear(a, f"{p}attn_output")
 
 
-def _rotated(g: Graph, c: ModelConfig, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
+def _rotate(g: Graph, c: ModelConfig, q: Tensor, k: Tensor, rope: Rope) -> tuple[Tensor, Tensor]:
     """Return queries (M, heads·head_dim) and keys (M, kv_heads·head_dim) after rotation."""
     factors = rope_factors(g, c) if rope is c.rope else None  # none for other ropes
     of_q = c.rope_queries if rope is c.rope else rope
