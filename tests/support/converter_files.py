@@ -1,5 +1,7 @@
 """A small model of each architecture, in the form of llama.cpp's converter: metadata and shapes."""
 
+from typing import Any
+
 import numpy as np
 
 from support.converter_layers import (
@@ -47,7 +49,7 @@ KEYS_FORGET = {f"ssm_conv1d_{x}.weight": (1, Q, 1, 4) for x in "qkv"} | {
     "ssm_beta.weight": (4, N), "ssm_a": (1, 1, 4, 1), "ssm_dt.bias": (Q,),
     "ssm_norm.weight": (HEAD,), "attn_output.weight": (N, Q),
 }  # fmt: skip
-STATES = {
+STATES: dict[str, Any] = {
     "olmo-hybrid": APART_NETS | APART, "kimi-linear": KEYS_FORGET,
     **dict.fromkeys(("lfm2", "lfm2moe", "lfm3"), CONV),
     **dict.fromkeys(("qwen35", "qwen35moe"), DELTA_NET | APART),
@@ -126,7 +128,7 @@ LATENT_KEYS = {
     "attention.key_length_mla": HEAD, "attention.value_length_mla": HEAD,
     "attention.kv_lora_rank": 16, "rope.dimension_count": 2, "attention.head_count_kv": 1,
 }  # fmt: skip
-KEYS = {
+KEYS: dict[str, Any] = {
     "deepseek2": LATENT_KEYS, "minicpm3": LATENT_KEYS, "kimi-linear": LATENT_KEYS,
     "hrm-text": {"attention.head_count_kv": 4, "slow_cycles": 2, "fast_cycles": 3},
     "gemma3n": {"altup.num_inputs": 3},

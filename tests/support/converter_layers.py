@@ -3,6 +3,8 @@
 Their shapes are those of a small model.
 """
 
+from typing import Any
+
 N, FF, VOCAB, CONTEXT, HEAD = 24, 40, 50, 64, 8
 Q, KV = 4 * HEAD, 2 * HEAD
 
@@ -62,7 +64,7 @@ RWKV7 = {
     **{f"time_mix_{part}2.weight": (N, 4) for part in "wavg"},
 }  # fmt: skip
 
-LAYERS = {
+LAYERS: dict[str, Any] = {
     "llama": PRE | QKV | GATED,
     "mixtral": PRE | QKV | EXPERTS,
     "smollm3": PRE | QKV | GATED,
@@ -236,7 +238,7 @@ LAYERS = {
 BERT_BODY = {
     "token_types.weight": (2, N), "token_embd_norm.weight": (N,), "token_embd_norm.bias": (N,),
 }  # fmt: skip
-OUTSIDE = {
+OUTSIDE: dict[str, Any] = {
     "inkling2": {
         "output.weight": (VOCAB, N), "token_embd_norm.weight": (N,), "output_mix.weight": (N,),
     },
