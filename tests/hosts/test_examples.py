@@ -49,9 +49,8 @@ print("written, stopped")
 
 def test_fastapi_with_two_workers_of_uvicorn(tmp_path):
     write_example("FastAPI", tmp_path, "program")
-    port = free_port()
-    command = ("uvicorn", "program:app", "--workers", "2", "--port", str(port))
-    with host(tmp_path, port, *command) as (url, _):
+    command = ("uvicorn", "program:app", "--workers", "2", "--port", "0")
+    with host(tmp_path, 0, *command) as (url, _):
         check_answers(url)
 
 

@@ -3,6 +3,7 @@
 Knows the right answer of each: the text that ``LLM`` generates in this process.
 """
 
+import re
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from cutaway import LLM
 from support.page_sections import blocks
 
 PROMPT = "Mr. Darcy"
+PATIENCE_S = 300  # with what must happen, on a machine that does much else
 
 
 def write_example(title, folder, name):
@@ -41,13 +43,16 @@ def free_port():
 
 @contextmanager
 def host(folder, port, *command):
-    """Run ``python -m COMMAND`` in a folder; yield its URL and process once it answers."""
-    url = f"http://127.0.0.1:{port}"
+    """Run ``python -m COMMAND`` in a folder; yield its URL and process once it answers.
+
+    port: where it listens; 0: where its log says, which no other program can have taken
+    """
     with (folder / "log").open("w+") as log:
         child = subprocess.Popen(
             [sys.executable, "-m", *command], cwd=folder, stdout=log, stderr=log
         )
         try:
+            url = f"http://127.0.0.1:{port or logged_port(child, folder)}"
             wait_for_answer(url, child, folder)
             yield url, child
         finally:
@@ -58,12 +63,20 @@ def host(folder, port, *command):
                 child.kill()
 
 
+def logged_port(child, folder):
+    """Wait until the program's log names its port, and return it."""
+    while not (port := re.search(r"http://127\.0\.0\.1:(\d+)\D", (folder / "log").read_text())):
+        assert child.poll() is None, (folder / "log").read_text()
+        sleep(0.05)
+    return port[1]
+
+
 def wait_for_answer(url, child, folder):
     """Wait until the program answers, and return the answer."""
-    until = monotonic() + 60
+    until = monotonic() + PATIENCE_S
     while True:
         try:
-            return httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=60)
+            return httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=PATIENCE_S)
         except httpx.TransportError:
             alive = child.poll() is None and monotonic() < until
             assert alive, (folder / "log").read_text()
@@ -74,7 +87,8 @@ def check_answers(url, *, times=24, seed=1):
     """Ask from 12 threads at once: every answer, and a stream, must be the text of ``LLM``."""
 
     def ask(_):
-        return httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=60).raise_for_status()
+        answer = httpx.get(f"{url}/write", params={"prompt": PROMPT}, timeout=PATIENCE_S)
+        return answer.raise_for_status()
 
     text, fingerprint = right(seed)
     with ThreadPoolExecutor(12) as pool:
