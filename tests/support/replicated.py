@@ -14,7 +14,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import Any
 
-READY_S, END_S = 120, 60
+READY_S, END_S, ANSWER_S = 300, 300, 300  # on a machine that does much else
 
 
 class Server:
@@ -82,7 +82,7 @@ class Server:
 
     def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
         """Return an answer that is JSON."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         try:
             _send(connection, path, body)
             return json.load(connection.getresponse())
@@ -91,7 +91,7 @@ class Server:
 
     def text(self, path: str) -> str:
         """Return an answer that is text."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         try:
             _send(connection, path, None)
             return connection.getresponse().read().decode()
@@ -100,7 +100,7 @@ class Server:
 
     def stream(self, path: str, body: dict[str, Any]):
         """Yield the events of an answer as they come."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         try:
             _send(connection, path, {**body, "stream": True})
             for line in connection.getresponse():
