@@ -209,8 +209,8 @@ def _finish(draw: RowDraw, row: LogitsRow, native: Any, free: Any) -> Sampled | 
         without = _finish(draw.without_mask(), row, free, None)
         assert isinstance(without, Sampled)  # since the row is finite
         unconstrained = without.token_id
-    noted = observed and _observation(draw.compiled.chain, *observed)
-    return Sampled(token_id, sampled_id, survivors, log_p, logits_hash, noted, unconstrained)
+    observation = observed and _observation(draw.compiled.chain, *observed)
+    return Sampled(token_id, sampled_id, survivors, log_p, logits_hash, observation, unconstrained)
 
 
 def _observation(chain: tuple[Stage, ...], *figures: Any) -> Observation:
