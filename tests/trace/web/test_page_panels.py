@@ -80,3 +80,18 @@ def test_old_exercises_are_gone_while_new_ones_are_made(page):
         assert not lesson.get_by_role("heading", name="1 of").is_visible()
         let_go()
         lesson.get_by_role("heading", name="1 of").wait_for()
+
+
+def test_the_reply_to_an_exercise_is_for_no_other_that_was_opened_meanwhile(page):
+    page.tab.get_by_role("tab", name="Practice").click()
+    lesson = page.tab.locator("practice-lesson")
+    lesson.get_by_role("heading", name="1 of").wait_for()
+    with hold(page.tab, "**/page/practice/answer") as let_go:
+        lesson.get_by_role("button", name="Show me").click()
+        lesson.get_by_role("button", name="Three ways to write").click()
+        lesson.get_by_role("heading", name="1 of").wait_for()  # again, which the click has hidden
+        with page.tab.expect_request_finished(lambda request: request.url.endswith("/answer")):
+            let_go()
+        page.settle()
+        assert not lesson.get_by_text("The answer: ").count()
+        lesson.get_by_role("button", name="Show me").wait_for()

@@ -211,22 +211,30 @@ class PracticeLesson extends View {
     this.answer(values.map((value) => value.replaceAll(/\s/g, "") || "–").join(" "));
   }
 
+  /**
+   * @param {Record<string, any>} given an answer, or that it is asked for
+   * @returns {Promise<Reply | null>} null also where another exercise, or other exercises, were opened meanwhile
+   */
+  async judge(given) {
+    const { at, done } = this;
+    const reply = await this.fetchJson("/answer", { index: at, ...given });
+    return done === this.done && at === this.at && !done[at] ? reply : null;
+  }
+
   /** @param {string} text */
   async answer(text) {
-    const { at } = this;
-    const reply = /** @type {Reply | null} */ (await this.fetchJson("/answer", { index: at, answer: text }));
-    if (!reply || at !== this.at || this.done[at]) return;
+    const reply = await this.judge({ answer: text });
+    if (!reply) return;
     if (reply.right) this.settle(this.tries ? "right at the second try" : "right", reply);
     else if (reply.right === null) this.say(reply.remark);
     else if (this.tries++) this.reveal(reply.remark);
-    else this.say(`${reply.remark} Hint: ${this.sheet?.exercises[at]?.hint}`);
+    else this.say(`${reply.remark} Hint: ${this.sheet?.exercises[this.at]?.hint}`);
   }
 
   /** @param {string} [remark] */
   async reveal(remark = "") {
-    const { at } = this;
-    const reply = await this.fetchJson("/answer", { index: at, reveal: true });
-    if (reply && at === this.at && !this.done[at]) this.settle("missed", { ...reply, remark });
+    const reply = await this.judge({ reveal: true });
+    if (reply) this.settle("missed", { ...reply, remark });
   }
 
   /** @param {Mark} mark @param {Reply} reply */
@@ -253,10 +261,11 @@ class PracticeLesson extends View {
 
   async finish() {
     if (!this.sheet) return;
+    const { done } = this;
     const compares = !("introduction" in this.sheet); // only sampling methods are compared
     const table = compares ? /** @type {Table | null} */ (await this.fetchJson("/comparison", {})) : null;
-    if (!table && compares) return;
-    const marks = this.sheet.exercises.map((_, i) => this.done[i]?.mark ?? null);
+    if (done !== this.done || !table && compares) return;
+    const marks = this.sheet.exercises.map((_, i) => done[i]?.mark ?? null);
     const run = this.store.run;
     const again = run && this.usesOwnRuns() && button(`The same for step ${countFrom1(this.store.state.step)} of your run`, () => this.beginHere(), { class: "primary" });
     replace(this.exercise, ...(table ? [el("h2", { tabindex: -1 }, "The result of each sampling method"), tableOf(table)] : []));
