@@ -239,7 +239,7 @@ void bind_sampler(nb::module_& m) {
         "(status, token, sampled token, survivors, logprob, hash of the logits, what is observed) per row; status 0: drawn, "
         "1: not finite, 2: ask the twin, 3: the constraint left no token.");
   m.def("read_distributions", &read_distributions, "logits"_a, "rows"_a, "entropies"_a, "chances"_a, "tier"_a,
-        "pool"_a = nb::none(), "Fill entropies and chances, which begin as zeros; a Drawn's status per row.");
+        "pool"_a = nb::none(), "Fill entropies and chances, which begin as zeros; the status per row, as of sample_rows.");
   m.def("read_rows", &read_rows, "logits"_a, "next_ids"_a, "top"_a, "tier"_a, "pool"_a = nb::none(),
         "(finite, logprob of the next id, its rank, the likeliest) per row; a next id below 0 is none.");
 }

@@ -50,7 +50,10 @@ bool Candidates::walk_narrow(double p, uint64_t* last) {
   if (!(width < 600)) return false;
   size_t m = collect_within(width);
   if (m > n_ / kFlat) return false;
-  for (; m > kMany && width > kNarrowest; m = collect_within(width)) width *= kNarrower;
+  for (size_t wider = n_ + 1; m > kMany && m < wider && width > kNarrowest; m = collect_within(width)) {
+    wider = m;  // where many tie, nothing is left out by a narrower width
+    width *= kNarrower;
+  }
   if (m > kMany) return false;
   for (size_t i = 0; i < m; i++) s_.floats[i] = z_[s_.index[i]];
   if (k_.exp_sum_near(s_.floats.data(), m, top_) < low) return false;

@@ -258,7 +258,7 @@ def sample_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None
 
 def read_distributions(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], rows: list, entropies: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu')], chances: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')] | None, tier: str, pool: Pool | None = None) -> list:
     """
-    Fill entropies and chances, which begin as zeros; a Drawn's status per row.
+    Fill entropies and chances, which begin as zeros; the status per row, as of sample_rows.
     """
 
 def read_rows(logits: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], next_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], top: int, tier: str, pool: Pool | None = None) -> list:
