@@ -1,5 +1,6 @@
 """The command line's face: exit codes, one-line errors, and what it does not import."""
 
+import gc
 import io
 import json
 import os
@@ -106,6 +107,7 @@ def _state():
         dict(os.environ),
         {number: signal.getsignal(number) for number in signal.valid_signals()},
         [(each, each and each.errors) for each in (sys.stdin, sys.stdout, sys.stderr)],
+        (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()),
     )
 
 
