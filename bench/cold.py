@@ -54,6 +54,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--new-tokens", default="16")
     args = parser.parse_args()
+    if args.rounds < 2:
+        parser.error("--rounds must be at least 2, for quartiles")
     words = [
         "-m", "cutaway", "generate", "-m", str(args.model.resolve()), "--threads", args.threads,
         "--temperature", "0", "--max-tokens", args.new_tokens, "-q", TEXT,

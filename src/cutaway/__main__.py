@@ -9,7 +9,8 @@ def program() -> NoReturn:
     """Run the command that was typed, and end the process.
 
     Imports and vocabularies make many objects and hardly any garbage, so garbage is seldom looked
-    for. At the end it is not looked for at all: memory goes back with the process.
+    for. At the end it is not looked for at all: memory goes back with the process, and whatever was
+    written has been closed before.
     """
     gc.set_threshold(100_000)
     from cutaway.cli.main import main  # makes thousands of objects
