@@ -7,6 +7,7 @@ import threading
 from contextlib import contextmanager
 from functools import cached_property, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
@@ -103,22 +104,31 @@ def expect(locator):
     return expect(locator)
 
 
+def repeat_until(has_happened, action):
+    """Repeat an action until something has happened."""
+    until = monotonic() + DEADLINE_MS / 1000
+    while not has_happened():
+        assert monotonic() < until, f"not within {DEADLINE_MS / 1000:.0f} s"
+        action()
+
+
 @contextmanager
 def hold(tab, pattern):
-    """Hold a tab's requests to addresses of a pattern; yield what lets the first of them go on."""
+    """Hold a tab's requests to addresses of a pattern; yield what lets the next of them go on."""
     routes = []
 
     def keep(route):
         routes.append(route)
 
     def let_go():
-        while not routes:
-            tab.wait_for_timeout(10)  # in which Playwright tells of requests
-        routes[0].continue_()
+        repeat_until(lambda: routes, lambda: tab.wait_for_timeout(10))  # Playwright tells of them
+        routes.pop(0).continue_()
 
     tab.route(pattern, keep)
-    yield let_go
-    tab.unroute(pattern)
+    try:
+        yield let_go
+    finally:
+        tab.unroute(pattern)
 
 
 class Page:
