@@ -10,7 +10,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from support.browser import Page, expect, hold, launch, wait_for_model
+from support.browser import DEADLINE_MS, Page, expect, hold, launch, wait_for_model
 from support.wasm import NEEDS
 
 pytest.importorskip("ziglang", reason=NEEDS)
@@ -120,7 +120,7 @@ def slow(toy_folder):
             outputfile.write(data[:half])
             outputfile.flush()
             if half < len(data):
-                go_on.wait()
+                go_on.wait(DEADLINE_MS / 1000)
                 outputfile.write(data[half:])
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Slow, directory=toy_folder))

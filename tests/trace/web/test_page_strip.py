@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from support.browser import expect
+from support.browser import expect, repeat_until
 
 _WEB = files("cutaway.trace.web")
 
@@ -25,8 +25,7 @@ def arriving(open_page, tiny_server):
 
 
 def run_until_arriving(page):
-    while not page.tab.locator(ARRIVING).count():
-        page.tab.clock.run_for(20)
+    repeat_until(page.tab.locator(ARRIVING).count, lambda: page.tab.clock.run_for(20))
 
 
 def unwritten(page):
@@ -47,8 +46,8 @@ def test_the_recording_writes_itself_up_to_its_most_uncertain_step(arriving):
     clock = arriving.tab.clock
     assert arriving.tab.get_by_role("button", name="Skip", exact=True).is_visible()
     begun = unwritten(arriving)
-    while (before := unwritten(arriving)) == begun:  # until one has just been written
-        clock.run_for(10)
+    repeat_until(lambda: unwritten(arriving) < begun, lambda: clock.run_for(10))
+    before = unwritten(arriving)  # one has just been written
     clock.run_for(1080)  # a second, and half of a token's time
     assert before - unwritten(arriving) == 6
     clock.run_for(3000)
