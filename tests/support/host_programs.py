@@ -65,8 +65,10 @@ def host(folder, port, *command):
 
 def logged_port(child, folder):
     """Wait until the program's log names its port, and return it."""
+    until = monotonic() + PATIENCE_S
     while not (port := re.search(r"http://127\.0\.0\.1:(\d+)\D", (folder / "log").read_text())):
-        assert child.poll() is None, (folder / "log").read_text()
+        alive = child.poll() is None and monotonic() < until
+        assert alive, (folder / "log").read_text()
         sleep(0.05)
     return port[1]
 

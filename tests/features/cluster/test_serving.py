@@ -55,8 +55,7 @@ def test_a_text_is_the_engines_own(server, alone):
 
 def test_a_replica_that_is_killed_in_the_middle_of_a_text_changes_nothing_of_it(server, alone):
     own = alone.generate(**ASKED)
-    resumed = 0
-    while not resumed:  # a replica may have written all when its kill comes, on a busy machine
+    for _ in range(10):  # a replica may have written all when its kill comes, on a busy machine
         events = []
         for event in server.stream("/v1/completions", ASKED):
             events.append(event)
@@ -65,8 +64,9 @@ def test_a_replica_that_is_killed_in_the_middle_of_a_text_changes_nothing_of_it(
         ending = events[-1]["choices"][0]["cutaway"]
         assert "".join(event["choices"][0]["text"] for event in events) == own.text
         assert ending["fingerprint"] == own.fingerprint
-        resumed = ending["resumed"]
-    assert resumed == 1
+        if ending["resumed"]:
+            break
+    assert ending["resumed"] == 1
     assert len(set(ending["replicas"])) == 2
     assert "cutaway_resumed_total 1.0" in server.text("/metrics")
 
