@@ -212,12 +212,12 @@ class PracticeLesson extends View {
   }
 
   /**
-   * @param {Record<string, any>} given an answer, or that it is asked for
+   * @param {Record<string, any>} request an answer, or that it is asked for
    * @returns {Promise<Reply | null>} null also where another exercise, or other exercises, were opened meanwhile
    */
-  async judge(given) {
+  async judge(request) {
     const { at, done } = this;
-    const reply = await this.fetchJson("/answer", { index: at, ...given });
+    const reply = await this.fetchJson("/answer", { index: at, ...request });
     return done === this.done && at === this.at && !done[at] ? reply : null;
   }
 
