@@ -351,6 +351,20 @@ def test_neox_is_parallel_unless_it_says_otherwise():
         sizes("gptneox", use_parallel_residual=1)
 
 
+@pytest.mark.parametrize(("architecture", "heads"), [("deepseek2", 4), ("minicpm3", 128)])
+def test_a_length_of_values_that_cannot_be_guessed_is_missed(architecture, heads):
+    """Only MiniCPM 3's files leave it out; it is the hidden size divided by the heads."""
+    metadata = {
+        f"{architecture}.{key}": value for key, value in {
+            "context_length": 64, "embedding_length": 96, "block_count": 1,
+            "attention.head_count": heads, "attention.key_length": 48,
+            "attention.kv_lora_rank": 32, "rope.dimension_count": 16,
+        }.items()
+    }  # fmt: skip
+    with pytest.raises(FormatError, match=rf"lacks .* {architecture}\.attention\.value_length"):
+        model.config_of({"general.architecture": architecture} | metadata)
+
+
 @pytest.mark.parametrize(
     ("architecture", "key", "value"),
     [("granite", "rope__scaling__finetuned", False)],

@@ -101,6 +101,14 @@ CASES = {
     "truths": (gguf([pair("k", ARRAY, array(BOOL, 3, b"\0\3\1"))]), "holds a truth value"),
     "duplicate key": (gguf([BYTE, BYTE]), "the metadata key 'k' occurs twice"),
     "depth": (deep(9), "the metadata value 'k' nests arrays more than 8 deep"),
+    "architecture": (
+        gguf([pair("general.architecture", U32, u32(3))]),
+        "the metadata value 'general.architecture' must be text, not 3",
+    ),
+    "architectures": (
+        gguf([pair("general.architecture", ARRAY, array(U32, 1, u32(3)))]),
+        "the metadata value 'general.architecture' must be text, not array([3]",
+    ),
     "alignment 0": (
         gguf([pair("general.alignment", U32, u32(0))]),
         "the metadata value 'general.alignment' is not a power of two",

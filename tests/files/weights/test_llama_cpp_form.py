@@ -7,10 +7,12 @@ import pytest
 
 from cutaway.errors import FormatError
 from cutaway.files.weights import GGUFFile, TensorInfo, open_gguf
+from cutaway.files.weights.cursor import NUMBERS
 from cutaway.files.weights.gguf_writer import write_gguf
 from cutaway.files.weights.llama_cpp import convert_for_llama_cpp
 
 EMBEDDING, OUTPUT, NORM = "token_embd.weight", "output.weight", "blk.0.ffn_norm.weight"
+TYPES = {dtype: type_id for type_id, dtype in NUMBERS.items()}
 HALVES = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float16)
 
 
@@ -71,13 +73,15 @@ def test_a_matrix_of_two_factors_becomes_two(tmp_path, scales, expected):
         check(convert_for_llama_cpp(file), expected)
 
 
-def test_keys_and_values_of_heads_are_one_matrix(tmp_path):
+@pytest.mark.parametrize("names", ["kv", "vk"])
+def test_keys_and_values_of_heads_are_one_matrix(tmp_path, names):
     """The reader takes them apart again, also if the file does not say how wide values are."""
     rng = np.random.default_rng(1)
     parts = {
         f"blk.0.attn_{name}.weight": rng.standard_normal((2, *shape)).astype(np.float32)
         for name, shape in (("k_b", (32, 48)), ("v_b", (16, 32)))
     }
+    parts = {f"blk.0.attn_{x}_b.weight": parts[f"blk.0.attn_{x}_b.weight"] for x in names}
     prefix = "minicpm3."
     write_gguf(tmp_path / "a.gguf", SimpleNamespace(
         metadata={
@@ -102,6 +106,101 @@ def test_keys_and_values_of_heads_are_one_matrix(tmp_path):
     with open_gguf([tmp_path / "b.gguf"]) as again:
         for name, matrix in parts.items():
             assert np.array_equal(again.dequantize(name), matrix)
+
+
+def test_a_product_that_is_too_large_is_refused(tmp_path):
+    with opened(tmp_path / "a.gguf", embedding_scale=1e15) as file:
+        form = convert_for_llama_cpp(file)
+        file.dequantize = lambda _name: np.full((4, 32), 1e30, np.float32)
+        with pytest.raises(FormatError, match=r"'token_embd.weight' times 1e.15 are too"):
+            form.raw(EMBEDDING)
+
+
+def test_a_tensor_under_both_names_is_refused(tmp_path):
+    told = "'blk.0.ffn_norm' .4, 32. and 'blk.0.ffn_norm.weight' .4, 32. are the same"
+    with (
+        opened(tmp_path / "a.gguf", (EMBEDDING, NORM, "blk.0.ffn_norm")) as file,
+        pytest.raises(FormatError, match=told),
+    ):
+        convert_for_llama_cpp(file)
+
+
+def zeros(path, metadata, **shapes):
+    """A file of zeros: blk.0.NAME.weight has the shape."""
+    tensors = {f"blk.0.{name}.weight": shape for name, shape in shapes.items()}
+    write_gguf(path, SimpleNamespace(
+        metadata=metadata, value_types={},
+        tensors={name: TensorInfo(name, "F32", shape) for name, shape in tensors.items()},
+        raw=lambda name: np.zeros(tensors[name], np.float32).reshape(-1).view(np.uint8),
+    ))  # fmt: skip
+    return GGUFFile(path)
+
+
+@pytest.mark.parametrize("shapes", [
+    {"attn_k_b": (96, 32), "attn_v_b": (2, 16, 32)},
+    {"attn_k_b": (2, 32, 48), "attn_v_b": (32, 32)},
+    {"attn_k_b": (2, 32, 48), "attn_v_b": (32,)},
+    {"attn_k_b": (2, 32, 48), "attn_v_b": (3, 16, 32)},
+    {"attn_k_b": (2, 32, 48), "attn_v_b": (2, 16, 64)},
+    {"attn_k_b": (2, 32, 48)},
+    {"attn_v_b": (2, 16, 32)},
+    {"attn_k_b": (2, 32, 48), "attn_v_b": (2, 16, 32), "attn_kv_b": (128, 32)},
+    {"attn_kv_b": (128, 32), "attn_v_b": (2, 16, 32)},
+])  # fmt: skip
+def test_keys_and_values_that_cannot_be_one_matrix_are_refused(tmp_path, shapes):
+    tensors = " and ".join(f"'blk.0.{n}.weight' {s}" for n, s in sorted(shapes.items()))
+    with (
+        zeros(tmp_path / "a.gguf", {"general.architecture": "minicpm3"}, **shapes) as file,
+        pytest.raises(FormatError) as error,
+    ):
+        convert_for_llama_cpp(file)
+    assert f"{tensors} cannot become blk.0.attn_kv_b.weight" in str(error.value)
+
+
+def test_one_matrix_of_keys_and_values_stays_as_it_is(tmp_path):
+    with zeros(
+        tmp_path / "a.gguf", {"general.architecture": "minicpm3"}, attn_kv_b=(128, 32)
+    ) as file:
+        assert convert_for_llama_cpp(file).tensors == {
+            "blk.0.attn_kv_b.weight": TensorInfo("blk.0.attn_kv_b.weight", "F32", (128, 32))
+        }
+
+
+@pytest.mark.parametrize(("architecture", "heads"), [("deepseek2", 2), ("minicpm3", 64)])
+def test_a_length_of_values_that_cannot_be_guessed_is_missed(tmp_path, architecture, heads):
+    """Only MiniCPM 3's files leave it out; it is the hidden size divided by the heads."""
+    metadata = {"general.architecture": architecture, f"{architecture}.embedding_length": 32}
+    metadata |= {f"{architecture}.attention.head_count": heads}
+    zeros(tmp_path / "a.gguf", metadata, attn_kv_b=(128, 32)).close()
+    with pytest.raises(FormatError, match=rf"lacks .* {architecture}\.attention\.value_length"):
+        open_gguf([tmp_path / "a.gguf"])
+
+
+@pytest.mark.parametrize("experts", [np.array([8, 8], np.int32), "8", 8.0, True])
+def test_a_number_of_experts_that_is_not_whole_is_refused(tmp_path, experts):
+    metadata = {"general.architecture": "deepseek2", "deepseek2.expert_count": experts}
+    with (
+        zeros(tmp_path / "a.gguf", metadata) as file,
+        pytest.raises(FormatError, match=r"deepseek2.expert_count must be a whole number, not"),
+    ):
+        convert_for_llama_cpp(file)
+
+
+@pytest.mark.parametrize(("count", "stored"), [(400, np.uint8), (3, np.bool_), (3, np.float32)])
+def test_a_value_of_another_key_has_the_type_of_that_key(tmp_path, count, stored):
+    prefix = "minicpm3.attention."
+    metadata = {"general.architecture": "minicpm3", f"{prefix}head_count_kv": 1}
+    metadata |= {f"{prefix}head_count": count}
+    types = {f"{prefix}head_count_kv": TYPES[np.dtype(stored)], f"{prefix}head_count": 10}
+    write_gguf(tmp_path / "a.gguf", SimpleNamespace(
+        metadata=metadata, value_types=types, tensors={}, raw=None
+    ))  # fmt: skip
+    with GGUFFile(tmp_path / "a.gguf") as file:
+        write_gguf(tmp_path / "b.gguf", convert_for_llama_cpp(file))
+    with GGUFFile(tmp_path / "b.gguf") as again:
+        keys = [f"{prefix}head_count_kv", f"{prefix}head_count"]
+        assert [(again.metadata[key], again.value_types[key]) for key in keys] == [(count, 10)] * 2
+        assert type(again.metadata[keys[0]]) is int
 
 
 def test_nemotron_h_has_its_epsilon_twice(tmp_path):
@@ -130,11 +229,12 @@ def test_a_dense_model_of_deepseek2_has_the_keys_of_experts(tmp_path):
         assert form.metadata == metadata | {f"deepseek2.{k}": v for k, v in added.items()}
 
 
-@pytest.mark.parametrize("value", [-1.0, "two", True, float("nan")])
-def test_a_scale_that_is_no_number_above_0_is_refused(tmp_path, value):
+@pytest.mark.parametrize("value", [-1.0, "two", True, float("nan"), 1e-40, 3e38])
+@pytest.mark.parametrize("key", ["embedding_scale", "logit_scale"])
+def test_a_scale_that_is_no_positive_number_of_an_ordinary_size_is_refused(tmp_path, key, value):
     with (
-        opened(tmp_path / "a.gguf", logit_scale=value) as file,
-        pytest.raises(FormatError, match=r"falcon-h1\.logit_scale must be a finite number above 0"),
+        opened(tmp_path / "a.gguf", **{key: value}) as file,
+        pytest.raises(FormatError, match=rf"falcon-h1\.{key} must be a positive number of an ord"),
     ):
         convert_for_llama_cpp(file)
 

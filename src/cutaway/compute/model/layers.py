@@ -5,7 +5,7 @@ They are read from a file's metadata. Knows GGUF's keys for them, and no archite
 
 import numpy as np
 
-from cutaway.compute.model.metadata import MetadataReader
+from cutaway.compute.model.metadata import LARGEST_SIZE, MetadataReader
 from cutaway.compute.model.ops.attention import Heads
 from cutaway.errors import FormatError
 
@@ -101,9 +101,12 @@ def heads_by_layer(
     """
     other, value = read.size(KV_HEADS if key == HEADS else HEADS), read.value(key, usual)
     counts = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
-    if len(counts) < layers or not all(  # files also count those of the blocks that draft
-        type(n) is int and n > 0 and (n % other if key == HEADS else other % n) == 0 for n in counts
-    ):
+    lengths = (layers, read.size("block_count"))  # MiMo's files also count blocks that draft
+    if len(counts) not in lengths or not all(
+        type(n) is int and 0 < n <= LARGEST_SIZE
+        and (n % other if key == HEADS else other % n) == 0
+        for n in counts
+    ):  # fmt: skip
         rule = f"divisible by {KV_HEADS}" if key == HEADS else f"that divides {HEADS}"
         raise FormatError(
             f"metadata key {read.prefix}.{key} must be a number for each of {layers} layers, {rule}"

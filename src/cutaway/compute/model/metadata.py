@@ -8,7 +8,7 @@ import numpy as np
 from cutaway.errors import FormatError
 
 _LARGEST = 1e15  # so that neither a number nor its inverse leaves float32
-_LARGEST_SIZE = 2**31 - 1  # the largest size, since kernels count in 32 bits
+LARGEST_SIZE = 2**31 - 1  # the largest size, since kernels count in 32 bits
 
 
 class MetadataReader:
@@ -54,13 +54,13 @@ class MetadataReader:
         value = self.value(key, default)
         return 0.0 if type(value) in (int, float) and value == 0 else self.number(key, default)
 
-    def size(self, key: str, default: int | None = None, largest: int = _LARGEST_SIZE) -> int:
+    def size(self, key: str, default: int | None = None, largest: int = LARGEST_SIZE) -> int:
         """Read a positive whole number up to ``largest``."""
         return self._whole(key, self.number(key, default), largest)
 
     def size_or_zero(self, key: str, default: int = 0) -> int:
         """Read a size; it is 0 if the file has 0, or lacks the key and there is no default."""
-        return self._whole(key, self.or_zero(key, default), _LARGEST_SIZE)
+        return self._whole(key, self.or_zero(key, default), LARGEST_SIZE)
 
     def _whole(self, key: str, value: float, largest: int) -> int:
         if value != int(value) or value > largest:

@@ -79,6 +79,8 @@ class GGUFFile(TensorFile, ModelFile):
         cursor = Cursor(data, self.path)
         tensor_count, pair_count = _read_header(cursor, data)
         metadata, types = _read_metadata(cursor, pair_count)
+        if not isinstance(name := metadata.get("general.architecture", ""), str):
+            cursor.fail(f"the metadata value 'general.architecture' must be text, not {name!r:.40}")
         tensors = _read_tensors(cursor, tensor_count, _alignment(cursor, metadata))
         _check_extents(cursor, tensors, data.nbytes)
         self.metadata, self.value_types = MappingProxyType(metadata), MappingProxyType(types)
@@ -306,15 +308,20 @@ def _keys_and_values(info: TensorInfo, file: ModelFile) -> Iterator[TensorInfo]:
     prefix = file.metadata.get("general.architecture")
     names = ("attention.head_count", "attention.value_length", "embedding_length")
     heads, values, hidden = (file.metadata.get(f"{prefix}.{name}") for name in names)
-    if values is None and type(heads) is int and type(hidden) is int and heads > 0:
-        values = hidden // heads  # llama.cpp's converter writes no value_length for MiniCPM 3
+    if values is None and prefix == "minicpm3" and type(heads) is type(hidden) is int and heads > 0:
+        values = hidden // heads or None  # llama.cpp's converter leaves the key out
+    if values is None:
+        raise FormatError(
+            f"tensor {info.name} cannot be cut into keys and values, since the model file lacks "
+            f"the metadata key {prefix}.attention.value_length"
+        )
     rows, rank = info.shape[-2:]
     if type(heads) is not int or type(values) is not int or not 0 < values * heads < rows or (
         rows % heads
     ):  # fmt: skip
         raise FormatError(
             f"tensor {info.name} has {rows} rows, which are no keys and values of {heads!r} heads "
-            f"({prefix}.attention.head_count, attention.value_length)"
+            f"({prefix}.attention.head_count, attention.value_length or embedding_length)"
         )
     stack = heads, rows // heads
     keys = stack[1] - values

@@ -7,9 +7,8 @@ both forms.
 Source: llama.cpp's `conversion/`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
@@ -17,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutaway.errors import FormatError
+from cutaway.files.weights.cursor import quote
 from cutaway.files.weights.file import ModelFile, TensorBytes, TensorInfo
 
 _EMBEDDING, _OUTPUT = "token_embd.weight", "output.weight"
 _KEYS, _VALUES, _KEYS_VALUES = ".attn_k_b.weight", ".attn_v_b.weight", ".attn_kv_b.weight"
+_LARGEST = 1e15  # of a factor: neither it nor its inverse leaves float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +46,22 @@ class _Form:
         ending = next(filter(name.endswith, self.renamed), "")
         return name.removesuffix(ending) + self.renamed.get(ending, "")
 
-    def new_values(self, metadata: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-        """Return the values of keys that are otherwise in our files, or absent."""
-        keys = dict(self.values)
-        if not metadata.get(f"{prefix}expert_count"):
-            keys |= {k: v for k, v in self.dense_values.items() if prefix + k not in metadata}
-        values = {
-            key: metadata.get(f"{prefix}{value}") if isinstance(value, str) else value
-            for key, value in keys.items()
+    def new_values(self, metadata: Mapping[str, Any], prefix: str) -> dict[str, str | int]:
+        """Return the value of each key that our files have otherwise or lack, or the key with it.
+
+        The keys have the prefix; none is left out of the metadata.
+        """
+        values = dict(self.values)
+        experts = metadata.get(f"{prefix}expert_count", 0)
+        if type(experts) is not int:
+            raise FormatError(f"{prefix}expert_count must be a whole number, not {experts!r:.40}")
+        if not experts:
+            values |= {k: v for k, v in self.dense_values.items() if prefix + k not in metadata}
+        new = {
+            prefix + key: prefix + value if isinstance(value, str) else value
+            for key, value in values.items()
         }
-        return {f"{prefix}{key}": value for key, value in values.items() if value is not None}
+        return {k: v for k, v in new.items() if isinstance(v, int) or v in metadata}
 
 
 _NEMOTRON_H = _Form(values={"attention.layer_norm_epsilon": "attention.layer_norm_rms_epsilon"})
@@ -106,13 +113,20 @@ class LlamaCppFile(ModelFile):
             self._sources.setdefault(form.new_name(name), []).append(name)
         if embedding != 1 / divisor:
             self._sources.setdefault(_OUTPUT, [_EMBEDDING])
+        for name, sources in self._sources.items():
+            sources.sort()  # keys before values, whatever their order in the file
+            _check_sources(file, name, sources)
         self.tensors = MappingProxyType({name: self._entry(name) for name in self._sources})
         metadata = {key: value for key, value in file.metadata.items() if key not in keys}
         new = form.new_values(metadata, prefix)
-        self.metadata: Mapping[str, Any] = MappingProxyType(metadata | new)
+        copied = {key: value for key, value in new.items() if isinstance(value, str)}
+        values = new | {key: metadata[source] for key, source in copied.items()}
+        self.metadata: Mapping[str, Any] = MappingProxyType(metadata | values)
+        origins = {key: key for key in metadata if key not in new} | copied
         self.value_types = {
-            key: type_id for key, type_id in file.value_types.items() if key in metadata
-        }
+            key: file.value_types[origin]
+            for key, origin in origins.items() if origin in file.value_types
+        }  # fmt: skip
 
     def _entry(self, name: str) -> TensorInfo:
         first, *further = map(self._file.info, self._sources[name])
@@ -132,9 +146,21 @@ class LlamaCppFile(ModelFile):
         if len(sources) > 1:
             numbers = _join(*map(self._file.dequantize, sources))
         else:
-            numbers = self._file.dequantize(sources[0]) * np.float32(factor)
+            numbers = self._product(sources[0], factor)
         as_stored: TensorBytes = numbers.reshape(-1).view(np.uint8)
         return as_stored
+
+    def _product(self, name: str, factor: float) -> NDArray[np.float32]:
+        numbers = self._file.dequantize(name)
+        try:
+            with np.errstate(over="raise"):
+                numbers *= np.float32(factor)
+        except FloatingPointError as error:
+            raise FormatError(
+                f"{self.path}: the numbers of the tensor {quote(name)} times {factor:g} are too "
+                "large for F32"
+            ) from error
+        return numbers
 
     def expect(self, name: str) -> None:
         """See ``ModelFile``."""
@@ -145,6 +171,25 @@ class LlamaCppFile(ModelFile):
     def close(self) -> None:
         """See ``ModelFile``."""
         self._file.close()
+
+
+def _check_sources(file: ModelFile, name: str, sources: Sequence[str]) -> None:
+    """Raise FormatError unless a tensor is another, or is a layer's two that become one."""
+    if len(sources) == 1 and (sources[0] == name or not name.endswith(_KEYS_VALUES)):
+        return
+    shapes = [file.info(source).shape for source in sources]
+    tensors = " and ".join(f"{quote(n)} {s}" for n, s in zip(sources, shapes, strict=True))
+    if not name.endswith(_KEYS_VALUES):
+        raise FormatError(f"{file.path}: {tensors} are the same tensor of llama.cpp's, {name}")
+    layer = name.removesuffix(_KEYS_VALUES)
+    if sources == [layer + _KEYS, layer + _VALUES]:
+        keys, values = shapes
+        if len(keys) == len(values) == 3 and (keys[0], keys[1]) == (values[0], values[2]):
+            return
+    raise FormatError(
+        f"{file.path}: {tensors} cannot become {name}, which needs {_KEYS[1:]} of the shape "
+        f"(heads, rank, key length) and {_VALUES[1:]} of (heads, value length, rank)"
+    )
 
 
 def _joined_shape(keys: TensorInfo, values: TensorInfo) -> tuple[int, int]:
@@ -162,6 +207,8 @@ def _join(keys: NDArray[np.float32], values: NDArray[np.float32]) -> NDArray[np.
 def _positive(file: ModelFile, key: str) -> float:
     """Return a number of the metadata; 1 if the file lacks it, or has 0, which means none."""
     value = file.metadata.get(key, 0)
-    if type(value) not in (int, float) or value < 0 or not isfinite(value):
-        raise FormatError(f"{file.path}: {key} must be a finite number above 0, not {value!r:.40}")
+    if type(value) not in (int, float) or not (value == 0 or 1 / _LARGEST <= value <= _LARGEST):
+        raise FormatError(
+            f"{file.path}: {key} must be a positive number of an ordinary size, not {value!r:.40}"
+        )
     return float(value) or 1.0

@@ -50,7 +50,9 @@ def _latent(read: MetadataReader) -> Latent:
     rank, rotated = read.size("attention.kv_lora_rank"), read.size("rope.dimension_count")
     if rotated >= key:
         raise FormatError(f"{rotated} numbers of a key of {key} are rotated, which leaves none")
-    usual = read.size("embedding_length") // read.size("attention.head_count")  # of MiniCPM 3
+    usual = None
+    if read.prefix == "minicpm3":  # llama.cpp's converter leaves the key out
+        usual = read.size("embedding_length") // read.size("attention.head_count") or None
     value = read.size(f"attention.value_length{of_heads}", None if of_heads else usual)
     return Latent(rank, rotated, key - rotated, value)
 
