@@ -2,12 +2,13 @@
 
     python tools/walk_docs.py [PAGE ...] [--write] [--times]
 
-Each page has a folder of its own, with only links to this checkout's tests and bench, and an empty
-HOME; CUTAWAY_HOME names the folder of models, by default the user's cache. bash runs the blocks of
-a shell, this process the blocks of Python, in the order of the page. Every command of a console's
-block is run, and its output is compared with the page's: standard output, then standard error. A
-line … stands for the rest of an output; times, speeds and chosen seeds may differ. --write puts the
-new output into the page, if anything else differs; with --times, also where nothing else does.
+Each page has a folder of its own, with only links to this checkout's tests, bench and docs, and an
+empty HOME; CUTAWAY_HOME names the folder of models, by default the user's cache. bash runs the
+blocks of a shell, this process the blocks of Python, in the order of the page. Every command of a
+console's block is run, and its output is compared with the page's: standard output, then standard
+error. A line … stands for the rest of an output; times, speeds and chosen seeds may differ. --write
+puts the new output into the page, if anything else differs; with --times, also where nothing else
+does.
 
 Marks in a page: <!-- not run: WHY --> or <!-- not run (COMMAND): WHY --> before a block, where
 COMMAND is what the command begins with; <!-- not run on this page: WHY -->; and
@@ -167,7 +168,7 @@ def cut(said: str, shown: str) -> str:
         keep = len(shown.splitlines()) - 1
     else:
         keep = LINES if not shown else len(lines)
-    return "\n".join([*lines[:keep], "…"] if len(lines) > keep + 1 else lines)
+    return "\n".join([*lines[:keep], "…"] if len(lines) > keep + (shown != "…") else lines)
 
 
 def steady(output: str, command: str) -> str:
@@ -196,7 +197,7 @@ def newcomer() -> Iterator[dict[str, str]]:
         here, home, programs = (Path(place) / name for name in ("here", "home", "bin"))
         for folder in (here, home, programs):
             folder.mkdir()
-        for name in ("tests", "bench"):
+        for name in ("tests", "bench", "docs"):
             (here / name).symlink_to(ROOT / name)
         program = programs / "cutaway"
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m cutaway "$@"\n')

@@ -123,6 +123,7 @@ def test_an_output_is_cut_where_the_page_cuts_it():
     assert cut("1\n2\n3\n4", "a\n…") == "1\n…"
     assert cut("1\n2", "a\n…") == "1\n2"  # one more line takes no more room than the mark
     assert cut("1\n2\n3", "a") == "1\n2\n3"
+    assert cut("another key each time", "…") == "…"
 
 
 # -- forms of calls --------------------------------------------------------------------------------
