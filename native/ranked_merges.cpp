@@ -19,7 +19,7 @@ uint64_t mix(uint64_t hash, uint64_t number) {
 
 }  // namespace
 
-NumberTable::NumberTable(size_t count) : mask_(std::bit_ceil(2 * count + 2) - 1), places_(mask_ + 1, -1) {}
+IndexTable::IndexTable(size_t count) : mask_(std::bit_ceil(2 * count + 2) - 1), places_(mask_ + 1, -1) {}
 
 // The seed is a new one each time, so that nobody can write a file whose texts all have one hash.
 RankedMerges::RankedMerges(Texts tokens, const std::vector<int32_t>& hidden, const Texts& merges)

@@ -17,18 +17,18 @@ struct Texts {
   std::u32string_view operator[](size_t i) const { return std::u32string_view(characters).substr(ends[i], ends[i + 1] - ends[i]); }
 };
 
-// A hash table of numbers, with room for as many as it was made for.
-class NumberTable {
+// A hash table of indexes, with room for as many as it was made for.
+class IndexTable {
  public:
-  explicit NumberTable(size_t count);
-  // The place of the number for which `is_wanted` is true, or the free place, -1, where it would be.
+  explicit IndexTable(size_t count);
+  // The place of the index for which `is_wanted` is true, or the free place, -1, where it would be.
   template <class IsWanted> int32_t& place(uint64_t hash, IsWanted is_wanted) {
     size_t at = hash & mask_;
     while (places_[at] >= 0 && !is_wanted(places_[at])) at = (at + 1) & mask_;
     return places_[at];
   }
   template <class IsWanted> int32_t find(uint64_t hash, IsWanted is_wanted) const {
-    return const_cast<NumberTable*>(this)->place(hash, is_wanted);
+    return const_cast<IndexTable*>(this)->place(hash, is_wanted);
   }
 
  private:
@@ -60,7 +60,7 @@ class RankedMerges {
 
   const uint64_t seed_;
   const Texts tokens_;
-  NumberTable ids_, ranks_;
+  IndexTable ids_, ranks_;
   std::vector<Merge> merges_;
   int64_t misfit_ = -1;
 };

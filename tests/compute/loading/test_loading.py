@@ -424,7 +424,7 @@ def test_what_a_load_reads_is_read_before_another_thread_makes_the_tokenizer(
         monkeypatch.setattr(module, name, lambda *a, **k: order.append(name) or function(*a, **k))
 
     note(weights, "free_memory")
-    note(backends, "prepare")
+    note(backends, "import_backend")
     note(parts, "start")
     LoadedModel.open(tiny_path, progress=False).close()
-    assert order == ["prepare", "free_memory", "start"]
+    assert order == ["import_backend", "free_memory", "start"]

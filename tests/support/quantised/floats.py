@@ -128,6 +128,12 @@ def _e2m1(codes: Array) -> Array:
     return np.array([*E2M1, *(-x for x in E2M1)], np.float32)[codes]
 
 
+def _drawn_e2m1(rng: np.random.Generator, shape: tuple[int, int]) -> tuple[Array, Array]:
+    """Draw codes of 4 bits; return them as bytes, the first of two in the low half, and numbers."""
+    codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+    return codes[:, ::2] | codes[:, 1::2] << np.uint8(4), _e2m1(codes)
+
+
 def mxfp4() -> Method:
     """compressed-tensors' MXFP4: the first of two codes in the low half; exponents + 127."""
     weights = {
@@ -143,11 +149,10 @@ def mxfp4() -> Method:
         rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
     ) -> Quantised:
         rows, cols = shape
-        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
+        packed, numbers = _drawn_e2m1(rng, shape)
         exponents = rng.integers(119, 122, (rows, cols // 32)).astype(np.uint8)
-        numbers = _e2m1(codes)
         powers = np.ldexp(np.float32(1), exponents.astype(int) - 127)
-        parts = {".weight_packed": codes[:, ::2] | codes[:, 1::2] << 4, ".weight_scale": exponents}
+        parts = {".weight_packed": packed, ".weight_scale": exponents}
         return Quantised(parts, numbers * np.repeat(powers, 32, axis=1))
 
     return Method(config, draw, "MXFP4")
@@ -174,17 +179,17 @@ def nvfp4(library: str) -> Method:
         rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
     ) -> Quantised:
         rows, cols = shape
-        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
-        stored, numbers = _e4m3(rng, (rows, cols // 16))
+        packed, numbers = _drawn_e2m1(rng, shape)
+        stored, signed = _e4m3(rng, (rows, cols // 16))
         scales = Typed(stored.dtype, stored.data & 127)
         factor = np.float32(rng.uniform(0.5, 1.5) / np.sqrt(cols) / 400)
         as_stored = factor if library == "modelopt" else np.float32(1) / factor
         if library != "modelopt":
             factor = np.float32(1) / as_stored
-        matrix = _e2m1(codes) * np.repeat(np.abs(numbers), 16, axis=1) * factor
+        matrix = numbers * np.repeat(np.abs(signed), 16, axis=1) * factor
         sides = () if library == "modelopt" else (1,)
         parts: dict[str, Array | Typed] = {
-            names[0]: codes[:, ::2] | codes[:, 1::2] << 4, ".weight_scale": scales,
+            names[0]: packed, ".weight_scale": scales,
             names[1]: np.full(sides, as_stored, np.float32),
             names[2]: np.full(sides, 0.7, np.float32),
         }  # fmt: skip
@@ -271,9 +276,9 @@ def torchao_blocks(mode: str, *, is_swizzled: bool = False) -> Method:
         rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
     ) -> Quantised:
         rows, cols = shape
-        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
-        stored: Array | Typed = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
-        numbers, sides = _e2m1(codes), (rows, cols // group)
+        stored: Array | Typed
+        stored, numbers = _drawn_e2m1(rng, shape)
+        sides = rows, cols // group
         if mode == "mxfp8":
             stored, numbers = _e4m3(rng, shape)
         least = 115 if mode == "mxfp8" else 119
@@ -309,9 +314,9 @@ def modelopt_blocks(algorithm: str) -> Method:
         rng: np.random.Generator, shape: tuple[int, int], _orders: dict[int, Array]
     ) -> Quantised:
         rows, cols = shape
-        codes = drawn_codes(rng, shape, 4).astype(np.uint8)
-        stored: Array | Typed = codes[:, ::2] | codes[:, 1::2] << np.uint8(4)
-        numbers, least = _e2m1(codes), 119
+        stored: Array | Typed
+        stored, numbers = _drawn_e2m1(rng, shape)
+        least = 119
         if algorithm == "MXFP8":
             (stored, numbers), least = _e4m3(rng, shape), 115
         powers = rng.integers(least, least + 3, (rows, cols // 32)).astype(np.uint8)

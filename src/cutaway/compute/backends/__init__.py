@@ -154,7 +154,7 @@ def tiers() -> tuple[str, ...]:
     return cpu.tiers()
 
 
-def prepare(name: str | None) -> None:
+def import_backend(name: str | None) -> None:
     """Import what ``load`` needs: beside another thread's work each module waits for the lock."""
     if (name or default()) == "cpu":
         import cutaway.compute.backends.cpu  # noqa: F401

@@ -45,7 +45,7 @@ def prepare_weights(
     show: whether to show a progress bar on the terminal
     on_progress: is called with how many bytes are ready
     """
-    backends.prepare(setup.backend)
+    backends.import_backend(setup.backend)
     size = sum(info.nbytes for info in file.tensors.values())
     size -= backends.stored_bytes(graph, file.tensors, setup.backend)
     offload = _offload(graph, setup, name, kv_tokens, tells=tells)
